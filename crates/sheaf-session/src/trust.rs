@@ -10,7 +10,7 @@ use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 const GROUP_WRITES: u32 = 0o020;
 const OTHERS_WRITE: u32 = 0o002;
@@ -69,14 +69,14 @@ pub fn open(path: &Path) -> Result<File, NotTrusted> {
     // Whoever can change the directory could put another file there, or lead a link elsewhere.
     for directory in directories(path)? {
         check_directory(&directory)?;
-        if let Some(text) = exchangeable(&directory)? {
-            return Err(NotTrusted::Distrust(format!(
-                "{text} with {}, whose files make you run commands: they are not used; name a file of your own",
-                directory.display(),
-            )));
-        }
     }
-    Ok(file)
+    match exchangeable(path)? {
+        None => Ok(file),
+        Some(who) => Err(NotTrusted::Distrust(format!(
+            "{who} could exchange {}, which can make you run commands: it is not used; name a file of your own",
+            path.display(),
+        ))),
+    }
 }
 
 /// Opens a file that the caller has named.
@@ -153,29 +153,76 @@ pub fn check_directory(path: &Path) -> Result<(), NotTrusted> {
     }
 }
 
-/// Who could put another directory in the place of one of this path, which is real: neither the caller nor root; nobody,
-/// if nothing is said. Groups that may write are trusted.
+/// Who could have another file found at this path, by a directory or a link on its way: neither the caller nor root; nobody,
+/// if nothing is said. Groups that may write are trusted, and of the file itself nothing is said.
 ///
 /// # Errors
-/// When a directory cannot be examined.
-pub fn exchangeable(directory: &Path) -> io::Result<Option<String>> {
+/// When a directory or a link cannot be examined.
+pub fn exchangeable(path: &Path) -> io::Result<Option<String>> {
     let is_mapped =
         std::fs::read_to_string("/proc/self/uid_map").map_or(true, |map| is_whole(&map));
-    for above in directory.ancestors().skip(1) {
-        let about = std::fs::symlink_metadata(above)?;
-        // What is in a sticky directory has an owner, who is judged as well.
-        let writers = if about.mode() & STICKY == 0 { OTHERS_WRITE } else { 0 };
-        match judge(&about, writers, geteuid().as_raw()) {
-            None => {}
-            // Root of the machine has no number in a user namespace.
-            Some(TrustWhy::Owner(OVERFLOW)) if !is_mapped => {}
-            Some(why) => {
-                let (above, why) = (above.display(), why.text_of_directory());
-                return Ok(Some(format!("{above}: {why} and could exchange it")));
+    let caller = geteuid().as_raw();
+    let judged = |about: &Metadata, writers| match judge(about, writers, caller) {
+        // Root of the machine has no number in a user namespace.
+        Some(TrustWhy::Owner(OVERFLOW)) if !is_mapped => None,
+        why => why,
+    };
+    let (mut here, mut rest, mut links) = (PathBuf::new(), steps(&std::path::absolute(path)?), 0);
+    while let Some(step) = rest.pop() {
+        let name = match &step {
+            Step::Root => {
+                here = PathBuf::from("/");
+                continue;
             }
+            Step::Up => {
+                here.pop();
+                continue;
+            }
+            Step::Name(name) => name,
+        };
+        let above = std::fs::symlink_metadata(&here)?;
+        // What is in a sticky directory has an owner, who is judged as well.
+        let writers = if above.mode() & STICKY == 0 { OTHERS_WRITE } else { 0 };
+        if let Some(why) = judged(&above, writers) {
+            return Ok(Some(format!("{}: {} and", here.display(), why.text_of_directory())));
         }
+        let at = here.join(name);
+        let about = std::fs::symlink_metadata(&at)?;
+        if !about.is_symlink() {
+            here = at;
+            continue;
+        }
+        if let Some(why) = judged(&about, 0) {
+            return Ok(Some(format!("{}: {}, and its owner", at.display(), why.text())));
+        }
+        links += 1;
+        if links > LINKS_MAX {
+            return Err(rustix::io::Errno::LOOP.into());
+        }
+        rest.extend(steps(&std::fs::read_link(&at)?));
     }
     Ok(None)
+}
+
+/// The most links that are followed, as by the kernel.
+const LINKS_MAX: usize = 40;
+
+/// A part of a path.
+enum Step {
+    Root,
+    Up,
+    Name(std::ffi::OsString),
+}
+
+/// The parts of a path, the last one first.
+fn steps(path: &Path) -> Vec<Step> {
+    let steps = path.components().rev().filter_map(|part| match part {
+        Component::RootDir => Some(Step::Root),
+        Component::ParentDir => Some(Step::Up),
+        Component::Normal(name) => Some(Step::Name(name.to_owned())),
+        Component::CurDir | Component::Prefix(_) => None,
+    });
+    steps.collect()
 }
 
 /// The number of users that a namespace does not know.
@@ -538,6 +585,12 @@ mod tests {
             std::fs::set_permissions(&home, PermissionsExt::from_mode(mode)).unwrap();
             assert_eq!(open(&own.join("sheaf.toml")).is_ok(), is_used, "{mode:o}");
         }
+        // A link of another user's leads wherever it leads tomorrow.
+        let link = place.dir().join("link");
+        symlink("home", &link).unwrap();
+        assert!(open(&link.join("own/sheaf.toml")).is_ok());
+        std::os::unix::fs::lchown(&link, Some(SOMEBODY), None).unwrap();
+        assert!(matches!(open(&link.join("own/sheaf.toml")), Err(NotTrusted::Distrust(_))));
         // A user namespace knows few users, and the machine's root is none of them.
         assert!(is_whole("         0          0 4294967295\n") && is_whole(""));
         assert!(!is_whole("0 1000 1\n"));

@@ -33,9 +33,10 @@ pub fn named() -> Result<Option<Catalog>> {
             };
             // Links are followed to where one says, and not from there.
             let above = file.parent().filter(|above| !above.as_os_str().is_empty());
-            let above = above.unwrap_or(Path::new(".")).canonicalize().with_context(said)?;
+            let typed = above.unwrap_or(Path::new("."));
+            let above = typed.canonicalize().with_context(said)?;
             refuse_network(&above)?;
-            if let Err(why) = check_way(&above, Some(&above.join(name))) {
+            if let Err(why) = check_way(&above, typed, Some(&above.join(name))) {
                 return Err(Stop::usage(format!("{}: {why}: it is not used", said())).into());
             }
             Ok(Some(Catalog::open(&above.join(name))?))
@@ -99,8 +100,9 @@ pub fn own_file(store: &[u8]) -> Result<PathBuf, CatalogError> {
     };
     DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(failed)?;
     // No part of the path of a catalog may be a link, and the user's own may be.
+    let said = &directory;
     let directory = directory.canonicalize().map_err(failed)?;
-    check_way(&directory, None)
+    check_way(&directory, said, None)
         .map_err(|why| CatalogError::NoPlace { place: directory.display().to_string(), why })?;
     let writable = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
     rustix::fs::access(&directory, writable).map_err(|errno| failed(errno.into()))?;
@@ -112,9 +114,9 @@ pub fn own_file(store: &[u8]) -> Result<PathBuf, CatalogError> {
     Ok(directory.join(format!("{}.sqlite", &digest.finalize().to_hex()[..32])))
 }
 
-/// That only the caller and root can put another file in the place of one in this directory, whose path is real; or of
-/// this `file` of it, where each may make names there and remove its own.
-fn check_way(directory: &Path, file: Option<&Path>) -> Result<(), String> {
+/// That only the caller and root can put another file in the place of one in this directory, whose path is real, and which
+/// was found by `path`; or of this `file` of it, where each may make names there and remove its own.
+fn check_way(directory: &Path, path: &Path, file: Option<&Path>) -> Result<(), String> {
     const ANYBODY: u32 = 0o0002;
     const STICKY: u32 = 0o1000;
     let failed = |error: std::io::Error| error.to_string();
@@ -132,7 +134,8 @@ fn check_way(directory: &Path, file: Option<&Path>) -> Result<(), String> {
     {
         return Err(format!("it is user {}'s, who could exchange it", of.uid()));
     }
-    sheaf_session::trust::exchangeable(directory).map_err(failed)?.map_or(Ok(()), Err)
+    let who = sheaf_session::trust::exchangeable(path).map_err(failed)?;
+    who.map_or(Ok(()), |who| Err(format!("{who} could exchange it")))
 }
 
 /// What this machine is known by: containers of one image have the same identity, and other names.
