@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use sheaf_core::{Errno, RangeSet, lock};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -403,7 +404,9 @@ async fn made_again(file: &Mutex<GateFile>, again: &ListenAgain) -> UnixListener
     loop {
         // A server that comes after this one has none there for a moment.
         tokio::time::sleep(GATE_PAUSE).await;
-        let is_others = file_at(&path).is_some();
+        // Anything but a socket is in the way of it alone.
+        let is_others =
+            std::fs::symlink_metadata(&path).is_ok_and(|file| file.file_type().is_socket());
         if is_others {
             std::future::pending::<()>().await;
         }

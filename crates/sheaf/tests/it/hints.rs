@@ -298,7 +298,7 @@ fn file_in_place_of_the_directory_of_pages_is_refused() {
     let home = Home::new();
     home.write("file", "");
     let run = home.run(&["man", "file"]);
-    let told = "sheaf: file: File exists (EEXIST): man writes its pages into a directory\n";
+    let told = "sheaf: file: Not a directory (ENOTDIR): man writes its pages into a directory\n";
     assert!(run.code == Some(2) && run.stderr.ends_with(told), "{run:?}");
 }
 

@@ -8,8 +8,8 @@ fn names_of_sessions_are_plain_words() {
     for name in ["a b", "a\nb", "a\u{1b}[1m", "ü", "a;b", "a/b", ".a", "-x", ""] {
         let up = home.run(&["up", "--processes", "1", &format!("--session={name}")]);
         let told = format!(
-            "sheaf: {name:?} cannot be the name of a session: one has letters, digits and . _ @ -, and begins \
-             with neither . nor -\n"
+            "sheaf: {name:?} cannot be the name of a session: one has letters, digits and . _ @ -, begins \
+             with neither . nor -, and is no longer than 128\n"
         );
         assert_eq!((up.code, up.stderr), (Some(2), told));
     }
