@@ -58,7 +58,7 @@ const SHUT_TO_OTHERS: &[u8] = b"no gate for others: ";
 /// The same of one whose changes are in no file of it.
 const UNAUDITED: &[u8] = b"no audit: ";
 /// How long it is until that is said, and said again: what is asked for may be lost.
-const SHUT_PAUSE_MIN: Duration = Duration::from_secs(1);
+const SHUT_PAUSE_MIN: Duration = Duration::from_millis(100);
 /// The longest until then. It is said for as long as it is so.
 const SHUT_PAUSE_MAX: Duration = Duration::from_secs(256);
 /// What was not said again for so long holds no more: the server of that host is another one.
