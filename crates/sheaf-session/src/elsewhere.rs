@@ -260,14 +260,6 @@ impl Told {
 impl Sessions {
     /// Those that have left a word here. What no session has made is passed over.
     fn told(&self) -> Result<Vec<Told>, SessionError> {
-        // Where only the lock is left, the name is known, and that it runs.
-        let held = self.files(HELD)?.into_iter().filter_map(|held| {
-            let (name, _) = held.file_stem()?.to_str()?.rsplit_once('.')?;
-            let (sessions, word) = (self.clone(), held.with_extension(PLACE));
-            let told =
-                Told { socket: self.socket(name).ok()?, name: name.to_owned(), sessions, word };
-            (!told.word.is_symlink() && told.is_held()).then_some(told)
-        });
         let told = self.files(PLACE)?.into_iter().filter_map(|word| {
             let socket = std::fs::read_link(&word).ok()?;
             let directory = socket.parent().filter(|directory| directory.is_absolute())?;
@@ -276,7 +268,19 @@ impl Sessions {
             let is_one = sessions.socket(&name).is_ok_and(|right| right == socket);
             is_one.then_some(Told { name, sessions, socket, word })
         });
-        Ok(told.chain(held).collect())
+        let mut told: Vec<Told> = told.collect();
+        // Where only the lock is left, the name is known, and that it runs.
+        for held in self.files(HELD)? {
+            let word = held.with_extension(PLACE);
+            let name = held.file_stem().and_then(|stem| stem.to_str()?.rsplit_once('.'));
+            let Some((name, _)) = name else { continue };
+            let Ok(socket) = self.socket(name) else { continue };
+            let left = Told { socket, name: name.to_owned(), sessions: self.clone(), word };
+            if !told.iter().any(|told| told.word == left.word) && left.is_held() {
+                told.push(left);
+            }
+        }
+        Ok(told)
     }
 
     /// Where a session of this name has its socket: where the caller's are, unless it runs elsewhere

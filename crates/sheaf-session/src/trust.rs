@@ -162,9 +162,9 @@ pub fn exchangeable(path: &Path) -> io::Result<Option<String>> {
     let is_mapped =
         std::fs::read_to_string("/proc/self/uid_map").map_or(true, |map| is_whole(&map));
     let caller = geteuid().as_raw();
-    let judged = |about: &Metadata, writers| match judge(about, writers, caller) {
-        // Root of the machine has no number in a user namespace.
-        Some(TrustWhy::Owner(OVERFLOW)) if !is_mapped => None,
+    let judged = |at: &Path, about: &Metadata, writers| match judge(about, writers, caller) {
+        // Root of the machine has no number in a user namespace, nor have others: what is directly in `/` is root's.
+        Some(TrustWhy::Owner(OVERFLOW)) if !is_mapped && at.components().count() <= 2 => None,
         why => why,
     };
     let (mut here, mut rest, mut links) = (PathBuf::new(), steps(&std::path::absolute(path)?), 0);
@@ -183,7 +183,7 @@ pub fn exchangeable(path: &Path) -> io::Result<Option<String>> {
         let above = std::fs::symlink_metadata(&here)?;
         // What is in a sticky directory has an owner, who is judged as well.
         let writers = if above.mode() & STICKY == 0 { OTHERS_WRITE } else { 0 };
-        if let Some(why) = judged(&above, writers) {
+        if let Some(why) = judged(&here, &above, writers) {
             return Ok(Some(format!("{}: {} and", here.display(), why.text_of_directory())));
         }
         let at = here.join(name);
@@ -192,8 +192,16 @@ pub fn exchangeable(path: &Path) -> io::Result<Option<String>> {
             here = at;
             continue;
         }
-        if let Some(why) = judged(&about, 0) {
+        if let Some(why) = judged(&at, &about, 0) {
             return Ok(Some(format!("{}: {}, and its owner", at.display(), why.text())));
+        }
+        // Everybody may move a link there, whoever owns it.
+        if above.mode() & OTHERS_WRITE != 0 {
+            let why = format!(
+                "{}: this link is in a directory that everybody may write to, who",
+                at.display()
+            );
+            return Ok(Some(why));
         }
         links += 1;
         if links > LINKS_MAX {
@@ -590,6 +598,10 @@ mod tests {
         symlink("home", &link).unwrap();
         assert!(open(&link.join("own/sheaf.toml")).is_ok());
         std::os::unix::fs::lchown(&link, Some(SOMEBODY), None).unwrap();
+        assert!(matches!(open(&link.join("own/sheaf.toml")), Err(NotTrusted::Distrust(_))));
+        std::os::unix::fs::lchown(&link, Some(0), None).unwrap();
+        std::fs::set_permissions(place.dir(), PermissionsExt::from_mode(0o1777)).unwrap();
+        assert!(open(&home.join("own/sheaf.toml")).is_ok());
         assert!(matches!(open(&link.join("own/sheaf.toml")), Err(NotTrusted::Distrust(_))));
         // A user namespace knows few users, and the machine's root is none of them.
         assert!(is_whole("         0          0 4294967295\n") && is_whole(""));

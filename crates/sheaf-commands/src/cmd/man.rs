@@ -7,7 +7,7 @@ use sheaf_cli::exit::{self, CODES, Exit, Stop};
 use sheaf_cli::options::GlobalArgs;
 use sheaf_cli::output::tell;
 use sheaf_file::{FoundFile, Mode};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
@@ -90,8 +90,17 @@ fn pages(command: &clap::Command, directory: &Path) -> std::io::Result<u32> {
     if command.get_bin_name().is_some_and(|name| name.contains(' ')) {
         text.extend_from_slice(exit_status().as_bytes());
     }
-    std::fs::write(directory.join(page.get_filename()), with_dots(text, command))?;
+    replace(&directory.join(page.get_filename()), &with_dots(text, command))?;
     Ok(count)
+}
+
+/// Puts a file in the place of whatever is there: a link is not followed, and no pipe written to.
+fn replace(path: &Path, text: &[u8]) -> std::io::Result<()> {
+    let new = path.with_file_name(sheaf_file::temp_name());
+    let written = std::fs::File::create_new(&new).and_then(|mut file| file.write_all(text));
+    written.and_then(|()| std::fs::rename(&new, path)).inspect_err(|_| {
+        let _ = std::fs::remove_file(&new);
+    })
 }
 
 /// Says of what may be given several times that it may be, as the help does.

@@ -540,11 +540,18 @@ fn session_elsewhere_is_found_though_its_words_are_removed() {
     found();
     let root = machines.processes(LOGIN);
     root.iter().for_each(|root| root.signal(Signal::STOP));
-    std::fs::remove_file(&place).unwrap();
-    let lost = count();
-    assert!(lost.code == Some(3) && lost.stderr.contains("session words runs"), "{lost:?}");
+    for other in [None, Some("/dev/null")] {
+        std::fs::remove_file(&place).unwrap();
+        let _ = other.map(|other| std::os::unix::fs::symlink(other, &place));
+        let lost = count();
+        assert!(lost.code == Some(3) && lost.stderr.contains("session words runs"), "{lost:?}");
+        if other.is_none() {
+            std::os::unix::fs::symlink("/none", &place).unwrap();
+        }
+    }
     root.iter().for_each(|root| root.signal(Signal::CONT));
-    wait_until("the word is there again", || place.is_symlink());
+    let leads = || std::fs::read_link(&place).is_ok_and(|to| to.ends_with("words.sock"));
+    wait_until("the word is there again", leads);
     found();
     std::fs::remove_dir_all(&words).unwrap();
     wait_until("both are there again", || place.is_symlink() && held.exists());
@@ -557,6 +564,17 @@ fn session_elsewhere_is_found_though_its_words_are_removed() {
     std::thread::sleep(Duration::from_millis(1500));
     std::fs::remove_file(&words).unwrap();
     wait_until("both are there once more", || place.is_symlink() && held.exists());
+    found();
+    // So is a directory that others could write to.
+    use std::os::unix::fs::PermissionsExt;
+    let mode = |mode| std::fs::set_permissions(&words, PermissionsExt::from_mode(mode)).unwrap();
+    mode(0o777);
+    std::fs::read_dir(&words).unwrap().flatten().for_each(|word| {
+        std::fs::remove_file(word.path()).unwrap();
+    });
+    std::thread::sleep(Duration::from_millis(3000));
+    mode(0o700);
+    wait_until("both are there after the mode", || place.is_symlink() && held.exists());
     found();
     // Something else in the place of the lock leaves them other names.
     std::fs::remove_file(&held).unwrap();
