@@ -302,7 +302,7 @@ fn file_in_place_of_the_directory_of_pages_is_refused() {
     assert!(run.code == Some(2) && run.stderr.ends_with(told), "{run:?}");
     // What is in the place of a page is replaced, and not written through.
     std::fs::create_dir(home.path().join("pages")).unwrap();
-    std::os::unix::fs::symlink("../file", home.path().join("pages/sheaf-cp.1")).unwrap();
+    symlink("../file", home.path().join("pages/sheaf-cp.1")).unwrap();
     let run = home.run(&["man", "pages"]);
     assert_eq!(run.code, Some(0), "{run:?}");
     assert_eq!(std::fs::read_to_string(home.path().join("file")).unwrap(), "");

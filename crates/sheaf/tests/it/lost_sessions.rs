@@ -4,7 +4,8 @@ use crate::machines::{LOGIN, Machines};
 use rustix::process::Signal;
 use sheaf_testing::home::{Home, Run};
 use sheaf_testing::sessions::{Process, turn, wait_until};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::Path;
 use std::time::Duration;
 
 /// How many gates, or words of gates, a host has.
@@ -513,6 +514,27 @@ fn session_that_cannot_listen_again_is_not_taken_for_none() {
     assert_eq!(machines.run(&["down"]).code, Some(0));
 }
 
+/// Puts a file in the place of this directory for a time.
+fn file_in_the_way(directory: &Path) {
+    std::fs::remove_dir_all(directory).unwrap();
+    while std::fs::write(directory, "").is_err() {
+        let _ = std::fs::remove_dir_all(directory);
+    }
+    std::thread::sleep(Duration::from_millis(1500));
+    std::fs::remove_file(directory).unwrap();
+}
+
+/// Empties this directory, to which all may write for a time.
+fn open_to_all(directory: &Path) {
+    let mode = |mode| std::fs::set_permissions(directory, PermissionsExt::from_mode(mode)).unwrap();
+    mode(0o777);
+    for word in std::fs::read_dir(directory).unwrap().flatten() {
+        std::fs::remove_file(word.path()).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(1500));
+    mode(0o700);
+}
+
 /// It is found from elsewhere by its words, which something may remove.
 #[test]
 fn session_elsewhere_is_found_though_its_words_are_removed() {
@@ -557,23 +579,11 @@ fn session_elsewhere_is_found_though_its_words_are_removed() {
     wait_until("both are there again", || place.is_symlink() && held.exists());
     found();
     // What was in the way for a time is tried again.
-    std::fs::remove_dir_all(&words).unwrap();
-    while std::fs::write(&words, "").is_err() {
-        let _ = std::fs::remove_dir_all(&words);
-    }
-    std::thread::sleep(Duration::from_millis(1500));
-    std::fs::remove_file(&words).unwrap();
+    file_in_the_way(&words);
     wait_until("both are there once more", || place.is_symlink() && held.exists());
     found();
     // So is a directory that others could write to.
-    use std::os::unix::fs::PermissionsExt;
-    let mode = |mode| std::fs::set_permissions(&words, PermissionsExt::from_mode(mode)).unwrap();
-    mode(0o777);
-    std::fs::read_dir(&words).unwrap().flatten().for_each(|word| {
-        std::fs::remove_file(word.path()).unwrap();
-    });
-    std::thread::sleep(Duration::from_millis(3000));
-    mode(0o700);
+    open_to_all(&words);
     wait_until("both are there after the mode", || place.is_symlink() && held.exists());
     found();
     // Something else in the place of the lock leaves them other names.
