@@ -53,6 +53,10 @@ impl Tool for EditTool {
             Ok(found) if found.is_dir() && matches!(edit, Edit::Truncate { .. }) => {
                 Err((path, Errno::ISDIR))
             }
+            // Nor does that of a pipe or a device, which is 0 whatever it holds.
+            Ok(found) if !found.is_file() && matches!(edit, Edit::Truncate { .. }) => {
+                Err((path, Errno::SPIPE))
+            }
             Ok(metadata) => Ok(metadata),
             Err(errno) => Err((path, errno)),
         });

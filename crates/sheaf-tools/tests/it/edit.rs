@@ -401,6 +401,18 @@ fn modes_owners_and_sizes_are_taken_from_a_file() {
     let cluster = Cluster::new(2);
     populate(&cluster);
     std::fs::remove_file(cluster.path(1, "top")).unwrap();
+    // The size of a pipe is none.
+    let pipe = cluster.path(0, "pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let before = cluster.read(0, "d/f");
+    let size = |path| Edit::Truncate { size: None, reference: Some(of(path)), create: true };
+    run(async {
+        let client = cluster.client("flat");
+        let target = cluster.target("/d/f");
+        let (_, outcome) = apply(&client, target, &size("/pipe")).await;
+        assert!(!outcome.is_ok());
+    });
+    assert_eq!(cluster.read(0, "d/f"), before);
     run(async {
         let client = cluster.client("flat");
         let owner = NewOwner::Reference(of("/top"));
