@@ -8,7 +8,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
 use sheaf_core::Errno;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 impl Export {
     /// Makes a directory. The umask applies.
@@ -152,7 +152,9 @@ pub fn make_directories(path: &Path, mode: Mode) -> Result<Option<FoundFile>> {
         (Some(above), Some(name)) => make_in(open(above)?, name, mode),
         _ => Err(Errno::EXIST),
     };
-    make_each(path, (mode, mode), &mut |_| {}, (&|path| open(path).map(drop), &make))
+    // A dot at the end names the directory that is made.
+    let path: PathBuf = path.components().collect();
+    make_each(&path, (mode, mode), &mut |_| {}, (&|path| open(path).map(drop), &make))
 }
 
 /// Looks whether a directory is there.

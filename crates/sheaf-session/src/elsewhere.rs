@@ -170,9 +170,8 @@ impl Word {
     fn mend(&self) {
         if !self.leads_there() && seat::is_at(&self.lock, &self.held()) {
             let _ = std::fs::remove_file(&self.link);
-            if let Err(error) = std::os::unix::fs::symlink(&self.socket, &self.link) {
-                tracing::warn!(%error, "{}", self.link.display());
-            }
+            // Where that fails another one is left, and told of.
+            let _ = std::os::unix::fs::symlink(&self.socket, &self.link);
         }
     }
 

@@ -104,7 +104,7 @@ fn directories_of_the_machine_are_made_in_those_that_were_made() {
     });
     assert_eq!(std::fs::read_dir(at("secret")).unwrap().count(), 0);
     // The mode is for each that is made, and one that is there stays.
-    let made = sheaf_file::make_directories(&at("new/./er/"), Mode::RWXU).unwrap();
+    let made = sheaf_file::make_directories(&at("new/./er/."), Mode::RWXU).unwrap();
     assert!(made.is_some() && at("new/er").is_dir());
     assert!(sheaf_file::make_directories(&at("new//er"), Mode::RWXU).unwrap().is_none());
     std::fs::write(at("file"), "").unwrap();
