@@ -112,7 +112,7 @@ impl Output {
         }
     }
 
-    /// Says a note that somebody must have: whether it was written, and to where it can be read.
+    /// Writes a note, and returns whether somebody can read it.
     pub fn note_arrives(&self, note: &str) -> bool {
         if self.json {
             let mut out = stdout();

@@ -103,9 +103,8 @@ impl Words {
     fn gone(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         let left = lock(&self.left);
         let watches = left.words.iter().filter_map(|word| NameWatch::of(&word.held()).ok());
-        let mut watches =
-            watches.map(|watch| Box::pin(async move { watch.gone(WORDS_LOOK).await }));
-        let mut watches: Vec<_> = watches.by_ref().collect();
+        let watches = watches.map(|watch| Box::pin(async move { watch.gone(WORDS_LOOK).await }));
+        let mut watches: Vec<_> = watches.collect();
         Box::pin(std::future::poll_fn(move |cx| {
             let mut gone = watches.iter_mut().map(|watch| watch.as_mut().poll(cx));
             if gone.any(|gone| gone.is_ready()) { Poll::Ready(()) } else { Poll::Pending }

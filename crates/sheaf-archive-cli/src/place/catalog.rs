@@ -114,8 +114,8 @@ pub fn own_file(store: &[u8]) -> Result<PathBuf, CatalogError> {
     Ok(directory.join(format!("{}.sqlite", &digest.finalize().to_hex()[..32])))
 }
 
-/// That only the caller and root can put another file in the place of one in this directory, whose path is real, and which
-/// was found by `path`; or of this `file` of it, where each may make names there and remove its own.
+/// Checks that only the caller and root can replace files in this directory. `directory` is the real path of `path`. In a
+/// sticky directory that everybody may write to, only a named `file` is accepted, and it must be the caller's or root's.
 fn check_way(directory: &Path, path: &Path, file: Option<&Path>) -> Result<(), String> {
     const ANYBODY: u32 = 0o0002;
     const STICKY: u32 = 0o1000;

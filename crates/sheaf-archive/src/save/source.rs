@@ -143,7 +143,7 @@ impl SourceFile {
         Ok((now.size, now.mtime, now.ctime) == (of.size, of.mtime, of.ctime))
     }
 
-    /// It ended before its length: it is not known whether that is all. What the kernel makes up may say any length.
+    /// Notes that reading ended before the file's length. Files of `/proc` and `/sys` may state any length.
     pub fn ended_early(&mut self) {
         self.is_short = !sheaf_file::is_made_up(&self.file).unwrap_or(false);
         self.forget();
