@@ -198,7 +198,7 @@ impl Word {
                 tracing::warn!(%error, "some callers of other environments do not find this session");
             }
         };
-        let usual = sessions.of_callers(environment).inspect_err(&mut not).ok().flatten();
+        let usual = sessions.of_callers(environment);
         let but = [Some(sessions), usual.as_ref()];
         let lasting = Sessions::one_that_lasts(environment, but.into_iter().flatten());
         let places = usual.into_iter().chain(lasting);
@@ -208,6 +208,7 @@ impl Word {
     }
 
     fn leave_in(place: &Sessions, name: &str, socket: &Path) -> Result<Option<Self>, SessionError> {
+        place.make_directory()?;
         let socket = &*std::path::absolute(socket).map_err(SessionError::io("session"))?;
         for number in 0..WORDS_MAX {
             let link = place.directory().join(format!("{name}.{number}.{PLACE}"));

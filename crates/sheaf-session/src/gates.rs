@@ -147,33 +147,15 @@ fn open(
         _ => None,
     };
     let file = file_name(name, site.host, keeper);
-    // What is in the way of this user's gates keeps no other user out.
-    let mut bind_in = |sessions: &Sessions| -> Result<(), SessionError> {
-        sessions.make_directory()?;
-        let path = sessions.directory().join(&file);
-        let socket = bind(&path)?;
-        let places = sessions.and_those_that_last(environment);
-        let again = Box::new(listening_again(places, file.clone()));
-        gates.listeners.push(Listener { socket, path, admits: Admits::Own, again });
-        Ok(())
-    };
-    let mut why = None;
-    let mut is_open_in = |sessions: &Sessions| match bind_in(sessions) {
-        Ok(()) => true,
-        Err(error) => {
-            why.get_or_insert_with(|| one_line(&error));
-            false
-        }
-    };
     let place = place.unwrap_or_else(|_| Sessions::of(environment));
     // Machines that share a directory for temporary files would take root's gates there for their own.
     let mut places = place.and_those_that_last(environment);
     places.retain(|other| !getuid().is_root() || *other == place || *other == Sessions::roots());
-    match places.iter().find(|place| is_open_in(place)).map(|place| place.of_callers(environment)) {
-        // A caller of another environment would take this host for a machine of its own.
-        Some(Ok(usual)) => gates.shut = usual.filter(|usual| !is_open_in(usual)).and(why),
-        Some(Err(error)) => gates.shut = Some(one_line(&error)),
-        None => gates.shut = why,
+    let (own, at) = listener(places, environment, &file);
+    gates.listeners.push(own);
+    // A caller of another environment would take this host for a machine of its own.
+    if let Some(usual) = at.unwrap_or(place).of_callers(environment) {
+        gates.listeners.push(listener(vec![usual], environment, &file).0);
     }
     let mut admits_login_user = false;
     if !users.is_empty() {
@@ -216,13 +198,41 @@ pub(crate) fn check_length(session: &str, hosts: &[String]) -> Result<(), Sessio
     )))
 }
 
+/// A gate of this user in the first of these places that can have one, and that place.
+fn listener(
+    places: Vec<Sessions>,
+    environment: &Environment,
+    file: &str,
+) -> (Listener, Option<Sessions>) {
+    let path = |place: &Sessions| place.directory().join(file);
+    let mut made = Err(String::new());
+    for place in &places {
+        let bound = place.make_directory().and_then(|()| bind(&path(place)));
+        match bound.map_err(|error| one_line(&error)) {
+            Ok(socket) => {
+                made = Ok((socket, place.clone()));
+                break;
+            }
+            Err(why) if made.as_ref().is_err_and(String::is_empty) => made = Err(why),
+            Err(_) => {}
+        }
+    }
+    let (socket, at, places) = match made {
+        Ok((socket, at)) => (Ok(socket), Some(at.clone()), at.and_those_that_last(environment)),
+        Err(why) => (Err(why), None, places),
+    };
+    let path = at.as_ref().or(places.first()).map(path).unwrap_or_default();
+    let again = Box::new(listening_again(places, file.to_owned()));
+    (Listener { socket, path, admits: Admits::Own, again }, at)
+}
+
 /// Makes a gate of this name in the first of these places that can have one, and has none.
 fn listening_again(
     places: Vec<Sessions>,
     file: String,
 ) -> impl Fn() -> io::Result<(UnixListener, PathBuf)> {
     move || {
-        let mut why = io::Error::from(io::ErrorKind::NotFound);
+        let mut why = None;
         for sessions in &places {
             let path = sessions.directory().join(&file);
             let made =
@@ -241,13 +251,13 @@ fn listening_again(
                 {
                     match bind(&path) {
                         Ok(socket) => return Ok((socket, path)),
-                        Err(error) => why = io::Error::other(one_line(&error)),
+                        Err(error) => why = why.or(Some(io::Error::other(one_line(&error)))),
                     }
                 }
-                Err(error) => why = error,
+                Err(error) => why = why.or(Some(error)),
             }
         }
-        Err(why)
+        Err(why.unwrap_or_else(|| io::ErrorKind::NotFound.into()))
     }
 }
 

@@ -128,28 +128,21 @@ impl Sessions {
 
     /// Where callers of other environments look for a session or a server that has its sockets here:
     /// `None` when that is here. One that is [apart](is_apart) keeps to callers that are, too.
-    pub(crate) fn of_callers(
-        &self,
-        environment: &Environment,
-    ) -> Result<Option<Self>, SessionError> {
+    pub(crate) fn of_callers(&self, environment: &Environment) -> Option<Self> {
         let usual = Self::usual();
         if usual.contains(self) || *self == Self::roots() {
-            return Ok(None);
+            return None;
         }
         let temporary = Self::temporary(environment);
         if is_apart(environment) {
-            if *self == temporary {
-                return Ok(None);
-            }
-            return temporary.make_directory().map(|()| Some(temporary));
+            return (*self != temporary).then_some(temporary);
         }
         if getuid().is_root() {
-            return Self::roots().make_directory().map(|()| Some(Self::roots()));
+            return Some(Self::roots());
         }
         // The runtime directory of the login, where there is one.
         let is_there = |place: &Self| place.directory.parent().is_some_and(Path::is_dir);
-        let place = usual.into_iter().find(is_there).unwrap_or(temporary);
-        place.make_directory().map(|()| Some(place))
+        usual.into_iter().find(is_there).or(Some(temporary))
     }
 
     /// Those of root's servers that have no runtime directory: no other user can make it first.

@@ -41,6 +41,10 @@ impl Shut {
             }
         };
         let why: String = why.chars().filter(|c| !c.is_control()).collect();
+        if why.is_empty() {
+            lock(&self.told).remove(&(leaf, lack));
+            return;
+        }
         let told = lock(&self.told).insert((leaf, lack), (why.clone(), Instant::now()));
         if told.is_some_and(|(before, _)| before == why) {
             return;

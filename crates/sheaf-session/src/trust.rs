@@ -189,6 +189,11 @@ pub fn exchangeable(path: &Path) -> io::Result<Option<String>> {
         let at = here.join(name);
         let about = std::fs::symlink_metadata(&at)?;
         if !about.is_symlink() {
+            // Whoever may write to a directory may move it to where everybody may write.
+            if about.is_dir() && above.mode() & about.mode() & OTHERS_WRITE != 0 {
+                let why = TrustWhy::Writable(about.mode() & 0o7777).text_of_directory();
+                return Ok(Some(format!("{}: {why} and", at.display())));
+            }
             here = at;
             continue;
         }
@@ -366,19 +371,21 @@ mod tests {
     use super::*;
     use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
-    /// A directory with a file, both as a careful person has them.
-    struct Place(tempfile::TempDir);
+    /// A directory with a file, both as a careful person has them, in one of the caller's.
+    struct Place(PathBuf, #[expect(dead_code, reason = "goes with this")] tempfile::TempDir);
 
     impl Place {
         fn new() -> Self {
-            let place = Self(tempfile::tempdir().unwrap());
+            let above = tempfile::tempdir().unwrap();
+            let place = Self(above.path().join("place"), above);
+            std::fs::create_dir(place.dir()).unwrap();
             std::fs::write(place.file(), "").unwrap();
             place.modes(0o755, 0o644);
             place
         }
 
         fn dir(&self) -> &Path {
-            self.0.path()
+            &self.0
         }
 
         fn file(&self) -> PathBuf {
@@ -603,6 +610,9 @@ mod tests {
         std::fs::set_permissions(place.dir(), PermissionsExt::from_mode(0o1777)).unwrap();
         assert!(open(&home.join("own/sheaf.toml")).is_ok());
         assert!(matches!(open(&link.join("own/sheaf.toml")), Err(NotTrusted::Distrust(_))));
+        // So it may be with a directory to which everybody may write, though it is sticky.
+        std::fs::set_permissions(&home, PermissionsExt::from_mode(0o1777)).unwrap();
+        assert!(matches!(open(&home.join("own/sheaf.toml")), Err(NotTrusted::Distrust(_))));
         // A user namespace knows few users, and the machine's root is none of them.
         assert!(is_whole("         0          0 4294967295\n") && is_whole(""));
         assert!(!is_whole("0 1000 1\n"));

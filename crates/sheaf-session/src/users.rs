@@ -7,6 +7,7 @@ use sheaf_tree::{Admits, HostGates, Listener};
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -77,10 +78,8 @@ impl Users {
     /// concerns: one user's keeps nobody else out.
     pub(crate) fn open(&self, file: &str, gates: &mut HostGates) {
         gates.shut_to_others = if rustix::process::geteuid().is_root() {
-            match directory(Path::new(SHARED)) {
-                Ok(()) => self.open_each(file, gates),
-                Err(error) => Some(error.to_string()),
-            }
+            gates.listeners.extend(self.each(file));
+            None
         } else {
             Some("only servers that run as root can serve other users".to_owned())
         };
@@ -97,54 +96,53 @@ impl Users {
     /// Opens the gates of this name for them where this is root. What is in the way of that keeps
     /// nobody from what was asked for, and is logged.
     pub(crate) fn open_if_root(&self, file: &str, gates: &mut HostGates) {
-        if !rustix::process::geteuid().is_root() {
-            return;
-        }
-        let made = directory(Path::new(SHARED)).map_err(|error| error.to_string());
-        if let Some(why) = made.map_or_else(Some, |()| self.open_each(file, gates)) {
-            tracing::warn!("no gate for the login user: {why}");
+        if rustix::process::geteuid().is_root() {
+            let open = |listener: &Listener| {
+                let why = listener.socket.as_ref().err();
+                why.inspect(|why| tracing::warn!("no gate for the login user: {why}")).is_none()
+            };
+            gates.listeners.extend(self.each(file).filter(open));
         }
     }
 
-    fn open_each(&self, file: &str, gates: &mut HostGates) -> Option<String> {
+    fn each(&self, file: &str) -> impl Iterator<Item = Listener> {
         let users: Vec<Option<u32>> = match self {
             Self::Any => vec![None],
             Self::These(uids) => uids.iter().copied().map(Some).collect(),
         };
-        let mut shut = Vec::new();
-        for user in users {
-            let name = user.map_or(ANY.to_owned(), |uid| uid.to_string());
-            match open_at(&Path::new(SHARED).join(&name), file, user) {
-                Ok(listener) => gates.listeners.push(listener),
-                Err(error) => shut.push(format!("user {name}: {error}")),
-            }
-        }
-        (!shut.is_empty()).then(|| shut.join("; "))
+        users.into_iter().map(move |user| gate_of(file, user))
     }
 }
 
-/// A gate for one user, or for all. The kernel lets nobody else connect.
-fn open_at(place: &Path, file: &str, user: Option<u32>) -> Result<Listener, SessionError> {
-    directory(place)?;
-    let path = place.join(file);
-    let socket = bind(&path)?;
-    let failed = |errno: rustix::io::Errno| no_place(&path, &errno.into());
+/// A gate for one user, or for all.
+fn gate_of(file: &str, user: Option<u32>) -> Listener {
+    let name = user.map_or(ANY.to_owned(), |uid| uid.to_string());
+    let path = Path::new(SHARED).join(&name).join(file);
+    let admits = user.map_or(Admits::Anybody, Admits::User);
+    let at = path.clone();
+    let make = move || match open_at(&at, user) {
+        Ok(socket) => Ok((socket, at.clone())),
+        Err(error) => Err(io::Error::other(format!("user {name}: {error}"))),
+    };
+    let socket = make().map(|(socket, _)| socket).map_err(|error| error.to_string());
+    Listener { socket, path, admits, again: Box::new(make) }
+}
+
+/// The kernel lets nobody else connect.
+fn open_at(path: &Path, user: Option<u32>) -> Result<UnixListener, SessionError> {
+    for place in [SHARED.as_ref()].into_iter().chain(path.parent()) {
+        directory(place)?;
+    }
+    let socket = bind(path)?;
+    let failed = |errno: rustix::io::Errno| no_place(path, &errno.into());
     match user {
         Some(uid) => {
-            chmod(&path, Mode::from_raw_mode(0o600)).map_err(failed)?;
-            chown(&path, Some(Uid::from_raw(uid)), None::<Gid>).map_err(failed)?;
+            chmod(path, Mode::from_raw_mode(0o600)).map_err(failed)?;
+            chown(path, Some(Uid::from_raw(uid)), None::<Gid>).map_err(failed)?;
         }
-        None => chmod(&path, Mode::from_raw_mode(0o666)).map_err(failed)?,
+        None => chmod(path, Mode::from_raw_mode(0o666)).map_err(failed)?,
     }
-    let admits = user.map_or(Admits::Anybody, Admits::User);
-    let (place, file) = (place.to_owned(), file.to_owned());
-    let again = Box::new(move || {
-        let made = directory(Path::new(SHARED)).and_then(|()| open_at(&place, &file, user));
-        let Listener { socket, path, .. } =
-            made.map_err(|error| io::Error::other(error.to_string()))?;
-        Ok((socket, path))
-    });
-    Ok(Listener { socket, path, admits, again })
+    Ok(socket)
 }
 
 pub(crate) fn directory(path: &Path) -> Result<(), SessionError> {

@@ -10,13 +10,10 @@
 //! by the windows of its stream, and ends with it: when the host is lost, the session is over, or
 //! the client leaves.
 use crate::launch::refusal;
-use crate::link::watch::{NameWatch, file_at};
 use crate::network::{Network, Stream};
 use crate::proto::control::CALLER_GROUPS_MAX;
 use crate::proto::{self, Packet};
-use crate::service::{
-    Caller, Leaf, LeafHandle, NOTE_BYTES_MAX, Provider, Service, ServiceError, Site,
-};
+use crate::service::{Caller, Leaf, LeafHandle, Provider, Service, ServiceError, Site};
 use crate::topology::Topology;
 use rustc_hash::FxHashMap;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -24,18 +21,20 @@ use serde::{Deserialize, Serialize};
 use sheaf_core::{Errno, RangeSet, lock};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::FileTypeExt;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
+mod door;
 mod rules;
 
+use door::{Lacks, Opened};
+
+pub use door::{Admits, LOST, Listener};
 pub use rules::{ClientRules, EveryHost, HostClient};
 
 /// The name of the service.
@@ -52,11 +51,11 @@ pub(crate) const LEFT: i32 = 4;
 const ASK_PAUSE: Duration = Duration::from_secs(1);
 const ASK_TIMES: u32 = 15;
 /// How the note of a host begins that has no gate; the rest says why.
-const SHUT: &[u8] = b"no gate: ";
+const SHUT: &str = "no gate: ";
 /// The same of one that lacks a gate for users who are not the session's.
-const SHUT_TO_OTHERS: &[u8] = b"no gate for others: ";
+const SHUT_TO_OTHERS: &str = "no gate for others: ";
 /// The same of one whose changes are in no file of it.
-const UNAUDITED: &[u8] = b"no audit: ";
+const UNAUDITED: &str = "no audit: ";
 /// How long it is until that is said, and said again: what is asked for may be lost.
 const SHUT_PAUSE_MIN: Duration = Duration::from_millis(100);
 /// The longest until then. It is said for as long as it is so.
@@ -77,81 +76,24 @@ pub const CLIENTS_MAX: usize = 256;
 pub const GUESTS_MAX: usize = CLIENTS_MAX / 8;
 /// Of these, the most of all such users.
 const ALL_GUESTS_MAX: usize = CLIENTS_MAX / 4 * 3;
-/// How often it is looked whether a gate has its file still, where the system does not tell.
-const GATE_LOOK: Duration = Duration::from_millis(250);
-/// How long a gate has none before it is made again.
-const GATE_PAUSE: Duration = Duration::from_millis(2);
-/// How long a gate pauses after it could not take a client in.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// How the file is called, in place of the extension of a gate, that a gate leaves behind when its
-/// host has lost the session: its time is when that was.
-pub const LOST: &str = "lost";
-
-/// Makes a listener's socket again, where its own has lost its name; perhaps in another place.
-pub type ListenAgain =
-    dyn Fn() -> io::Result<(std::os::unix::net::UnixListener, PathBuf)> + Send + Sync;
-
-/// Where clients of one host connect; its file goes with it.
-pub struct Listener {
-    /// Bound and not blocking; only those whom the session is for can open it.
-    pub socket: std::os::unix::net::UnixListener,
-    /// Its path.
-    pub path: PathBuf,
-    /// Who is let in there.
-    pub admits: Admits,
-    /// Makes the socket again, where its own has lost its name; perhaps in another place.
-    pub again: Box<ListenAgain>,
-}
-
-impl std::fmt::Debug for Listener {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Listener").field("path", &self.path).field("admits", &self.admits).finish()
-    }
-}
-
-/// Whom a gate lets in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Admits {
-    /// The user of the server's process.
-    Own,
-    /// A user of this number, as itself.
-    User(u32),
-    /// Every user, as itself.
-    Anybody,
-}
-
-impl Admits {
-    /// Whether a process of this user may come in; and whether it is the server's own, `own`.
-    /// Others are let in by root alone: nobody else can do anything with their rights.
-    fn judge(self, uid: u32, own: u32) -> Option<bool> {
-        let is_own = uid == own;
-        let is_meant = match self {
-            Self::Own => is_own,
-            Self::User(user) => is_own || uid == user,
-            Self::Anybody => true,
-        };
-        (is_meant && (is_own || own == 0)).then_some(is_own)
-    }
-}
 
 /// The gates of a host.
 #[derive(Debug, Default)]
 pub struct HostGates {
-    /// Those that are open; none where a host is to have none.
+    /// All that it is to have, open or not.
     pub listeners: Vec<Listener>,
-    /// Why the session's user has none.
+    /// Why there can be none for the session's user.
     pub shut: Option<String>,
-    /// Why some could not be made that users who are not the session's were to have.
+    /// Why there can be none for users who are not the session's, though there are to be.
     pub shut_to_others: Option<String>,
     /// Why changes on this host are not recorded in a file of it, though they are to be.
     pub unaudited: Option<String>,
 }
 
-/// What a host says of its gates.
+/// What a host says of its gates. A reason is empty once there is no lack any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GateNews<'a> {
-    /// It has none, for this reason.
+    /// It lacks one for the session's user, for this reason.
     Shut(&'a str),
     /// It lacks some for users who are not the session's.
     ShutToOthers(&'a str),
@@ -187,91 +129,21 @@ impl Provider for Gate {
             shut: Some(error.to_string()),
             ..HostGates::default()
         });
-        for (lack, note, text) in [
-            (gates.shut, SHUT, "no clients can come to this host"),
-            (gates.shut_to_others, SHUT_TO_OTHERS, "other users cannot come to this host"),
-            (gates.unaudited, UNAUDITED, "the audit of this host is not written to a file"),
+        let lacks = Arc::new(Lacks::default());
+        for (lack, what) in [
+            (gates.shut, SHUT),
+            (gates.shut_to_others, SHUT_TO_OTHERS),
+            (gates.unaudited, UNAUDITED),
         ] {
             if let Some(why) = lack {
-                tracing::warn!(host = site.host, why, "{text}");
-                crate::task::spawn(tell_shut(keeper.handle.clone(), note, why));
+                tracing::warn!(host = site.host, "{what}{why}");
+                lacks.begin(what, 0, why);
             }
         }
-        let begin = |Listener { socket, path, admits, again }| {
-            // The host is in the session again.
-            let _ = std::fs::remove_file(path.with_extension(LOST));
-            let file =
-                Arc::new(Mutex::new(GateFile { file: file_at(&path), path, is_over: false }));
-            let opened = (socket, Arc::clone(&file), again);
-            let accepts = crate::task::spawn(accept(Arc::clone(&keeper), opened, admits));
-            Opened { file, accepts }
-        };
-        let open = gates.listeners.into_iter().map(begin).collect();
-        Ok(Box::new(GateDoor { keeper, open }))
-    }
-}
-
-/// Tells the root what this host lacks, and why, again and again for as long as the session lasts.
-async fn tell_shut(handle: LeafHandle, what: &'static [u8], why: String) {
-    let room = NOTE_BYTES_MAX - what.len();
-    let note = [what, &why.as_bytes()[..why.floor_char_boundary(room)]].concat();
-    let (mut pause, mut is_over) = (SHUT_PAUSE_MIN, false);
-    while !is_over {
-        tokio::time::sleep(pause).await;
-        pause = (pause * 4).min(SHUT_PAUSE_MAX);
-        is_over = true;
-        handle.with(|leaf| {
-            leaf.want_stream(GATE, &note);
-            is_over = false;
-        });
-    }
-}
-
-/// An open gate. Dropped, nobody connects any more.
-struct Opened {
-    file: Arc<Mutex<GateFile>>,
-    accepts: JoinHandle<()>,
-}
-
-/// The file of a gate.
-struct GateFile {
-    path: PathBuf,
-    /// What is there: a server that comes after this one puts another file in its place.
-    file: Option<(u64, u64)>,
-    /// It is made no more.
-    is_over: bool,
-}
-
-impl GateFile {
-    fn is_there(&self) -> bool {
-        self.file.is_some() && file_at(&self.path) == self.file
-    }
-}
-
-impl Opened {
-    /// Leaves a word behind that this host was in a session. A command here would otherwise mean
-    /// this machine alone. Where it cannot be written the socket stays, at which nobody listens.
-    fn leave_word(&mut self) {
-        let mut gate = lock(&self.file);
-        if !gate.is_there() {
-            return;
-        }
-        let word = gate.path.with_extension(LOST);
-        if let Err(error) = std::fs::write(&word, "") {
-            tracing::warn!(%error, "{} is left, for want of {}", gate.path.display(), word.display());
-            gate.file = None;
-        }
-    }
-}
-
-impl Drop for Opened {
-    fn drop(&mut self) {
-        self.accepts.abort();
-        let mut gate = lock(&self.file);
-        gate.is_over = true;
-        if gate.is_there() {
-            let _ = std::fs::remove_file(&gate.path);
-        }
+        let begin = |numbered| Opened::begin(&keeper, numbered, &lacks);
+        let open = (1..).zip(gates.listeners).map(begin).collect();
+        let told = crate::task::spawn(lacks.tell(keeper.handle.clone()));
+        Ok(Box::new(GateDoor { keeper, open, told }))
     }
 }
 
@@ -347,94 +219,6 @@ impl GateKeeper {
     }
 }
 
-/// Takes clients in, as long as the session lasts.
-async fn accept(
-    keeper: Arc<GateKeeper>,
-    (socket, file, again): (
-        std::os::unix::net::UnixListener,
-        Arc<Mutex<GateFile>>,
-        Box<ListenAgain>,
-    ),
-    admits: Admits,
-) {
-    let mut listener = match UnixListener::from_std(socket) {
-        Ok(listener) => listener,
-        Err(error) => return tracing::warn!(%error, "no clients can come to this host"),
-    };
-    let own = rustix::process::geteuid().as_raw();
-    let mut failures = 0u32;
-    let mut removed = Box::pin(made_again(&file, &*again));
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            new = &mut removed => {
-                (listener, removed) = (new, Box::pin(made_again(&file, &*again)));
-                continue;
-            }
-        };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                failures += 1;
-                if failures.is_power_of_two() {
-                    let ms = ACCEPT_PAUSE.as_millis();
-                    tracing::warn!(%error, "no client can be let in, try {failures}; again in {ms} ms");
-                }
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
-            }
-        };
-        failures = 0;
-        match who(&stream, admits, own) {
-            Ok(who) => {
-                crate::task::spawn(ask_for_stream(Arc::clone(&keeper), who, stream));
-            }
-            Err(error) => tracing::warn!(%error, "a client was not let in"),
-        }
-    }
-}
-
-/// Another socket, once that of a gate has lost its name to nobody: one of a later server stays.
-async fn made_again(file: &Mutex<GateFile>, again: &ListenAgain) -> UnixListener {
-    let path = lock(file).path.clone();
-    if let Ok(watch) = NameWatch::of(&path) {
-        watch.gone(GATE_LOOK).await;
-    }
-    let mut tries = 0u32;
-    loop {
-        // A server that comes after this one has none there for a moment.
-        tokio::time::sleep(GATE_PAUSE).await;
-        // Anything but a socket is in the way of it alone.
-        let is_others =
-            std::fs::symlink_metadata(&path).is_ok_and(|file| file.file_type().is_socket());
-        if is_others {
-            std::future::pending::<()>().await;
-        }
-        tries = tries.saturating_add(1);
-        match make_again(file, again) {
-            Ok(Some(listener)) => return listener,
-            Ok(None) => {}
-            Err(error) if tries.is_power_of_two() => {
-                tracing::warn!(%error, "{} was removed, try {tries}", path.display());
-            }
-            Err(_) => {}
-        }
-        tokio::time::sleep(GATE_LOOK).await;
-    }
-}
-
-/// Makes the socket, unless the gate is over.
-fn make_again(file: &Mutex<GateFile>, again: &ListenAgain) -> io::Result<Option<UnixListener>> {
-    let mut gate = lock(file);
-    if gate.is_over {
-        return Ok(None);
-    }
-    let (socket, new) = again()?;
-    tracing::warn!("{} was removed: clients come by {}", gate.path.display(), new.display());
-    *gate = GateFile { file: file_at(&new), path: new, is_over: false };
-    UnixListener::from_std(socket).map(Some)
-}
-
 /// Who has connected, if it is to be let in.
 fn who(stream: &UnixStream, admits: Admits, own: u32) -> io::Result<Who> {
     let peer = stream.peer_cred()?;
@@ -501,6 +285,14 @@ async fn ask_for_stream(keeper: Arc<GateKeeper>, who: Who, stream: UnixStream) {
 struct GateDoor {
     keeper: Arc<GateKeeper>,
     open: Vec<Opened>,
+    /// What this host lacks is told.
+    told: JoinHandle<()>,
+}
+
+impl Drop for GateDoor {
+    fn drop(&mut self) {
+        self.told.abort();
+    }
 }
 
 impl Service for GateDoor {
@@ -632,15 +424,15 @@ impl Network {
         loop {
             let want = self.wanted(GATE).await;
             while clients.try_join_next().is_some() {}
-            if let Some(why) = want.note.strip_prefix(SHUT) {
+            if let Some(why) = want.note.strip_prefix(SHUT.as_bytes()) {
                 news(want.leaf, GateNews::Shut(&String::from_utf8_lossy(why)));
                 continue;
             }
-            if let Some(why) = want.note.strip_prefix(SHUT_TO_OTHERS) {
+            if let Some(why) = want.note.strip_prefix(SHUT_TO_OTHERS.as_bytes()) {
                 news(want.leaf, GateNews::ShutToOthers(&String::from_utf8_lossy(why)));
                 continue;
             }
-            if let Some(why) = want.note.strip_prefix(UNAUDITED) {
+            if let Some(why) = want.note.strip_prefix(UNAUDITED.as_bytes()) {
                 news(want.leaf, GateNews::Unaudited(&String::from_utf8_lossy(why)));
                 continue;
             }

@@ -302,6 +302,18 @@ fn host_that_can_have_no_gate_is_known_at_the_root() {
     let words = ["-u", "XDG_RUNTIME_DIR", &program, "grep", "-c", "x", "@all:/root/data"];
     let count = Run::of(machines.command(1, "env", &words).output().unwrap());
     assert_eq!((count.code, count.stdout.as_str()), (Some(0), "h[1-3]:/root/data:1\n"));
+    // Once nothing is in the way any more, and after something is again.
+    let shell = |script: &str| {
+        assert!(machines.command(2, "sh", &["-c", script]).status().unwrap().success());
+    };
+    shell("rm /run/user /run/sheaf");
+    wait_until("it has one", || !machines.run(&["status"]).stdout.contains("programs on"));
+    let count = run(&machines, 2, &["grep", "-c", "x", "@all:/root/data"]);
+    assert_eq!((count.code, count.stdout.as_str()), (Some(0), "h[1-3]:/root/data:1\n"));
+    shell("rm -r /run/user /run/sheaf; touch /run/user /run/sheaf");
+    wait_until("its root is told", || machines.run(&["status"]).stdout.contains("programs on h2"));
+    shell("rm /run/user /run/sheaf");
+    wait_until("it has one", || !machines.run(&["status"]).stdout.contains("programs on"));
     assert_eq!(machines.run(&["down"]).code, Some(0));
 }
 
@@ -327,6 +339,9 @@ fn gate_of_another_user_that_fails_is_known_at_the_root() {
     assert!(!may_enter(&machines, 2, ALICE, "gates-barred"));
     assert!(may_enter(&machines, 2, BOB, "gates-barred"));
     assert!(may_enter(&machines, 1, ALICE, "gates-barred"));
+    assert!(machines.command(2, "rm", &["/run/sheaf/1001"]).status().unwrap().success());
+    wait_until("she has one", || !machines.run(&["status"]).stdout.contains("programs on h2"));
+    assert!(may_enter(&machines, 2, ALICE, "gates-barred"));
     assert_eq!(machines.run(&["down"]).code, Some(0));
 }
 
