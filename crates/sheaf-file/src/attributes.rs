@@ -257,7 +257,7 @@ pub(crate) fn some_xattrs_of(
 /// The name of the extended attribute that holds the access control list.
 pub const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 /// The same, of the list that new files of a directory get.
-const DEFAULT_LIST: &[u8] = b"system.posix_acl_default";
+pub(crate) const DEFAULT_LIST: &[u8] = b"system.posix_acl_default";
 
 /// The permission bits of a copy that does not get the access control list of its source. In the
 /// mode of a file with a list, the group's bits are the mask: the most that any entry of the list

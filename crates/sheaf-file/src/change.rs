@@ -1,6 +1,7 @@
 //! Changes of names: directories, links, renames; and of length.
 
 use crate::Result;
+use crate::attributes::Attributes;
 use crate::export::{Export, ExportPlace};
 use crate::held::FoundFile;
 use rustix::fd::AsFd;
@@ -162,6 +163,9 @@ type LookForDirectory<'a> = dyn Fn(&Path) -> Result<()> + 'a;
 /// Makes a directory, and opens it.
 type MakeDirectory<'a> = dyn Fn(&Path, Mode) -> Result<FoundFile> + 'a;
 
+/// What the owner of a directory needs to make another in it, whatever the umask says.
+const ENTERED: u32 = 0o300;
+
 /// As [`Export::make_dirs`], for paths of which the first part is looked up and made like this.
 fn make_each(
     path: &Path,
@@ -209,6 +213,11 @@ fn make_each(
                 made(above);
                 if Some(&end) == ends.last() {
                     return Ok(Some(new));
+                }
+                let mode = new.metadata().mode & 0o7777;
+                if mode & ENTERED != ENTERED {
+                    let mode = Some(mode | ENTERED);
+                    new.set_attributes(&Attributes { mode, ..Attributes::default() })?;
                 }
                 Some(new)
             }

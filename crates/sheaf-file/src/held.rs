@@ -6,7 +6,7 @@
 //! and the paths of the names in it through one descriptor, so the link leads nowhere.
 
 use crate::Result;
-use crate::attributes::{Attributes, Subject, apply};
+use crate::attributes::{Attributes, DEFAULT_LIST, Subject, apply, proc_path};
 use crate::export::{Export, fd_metadata};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::OFlags;
@@ -75,6 +75,19 @@ impl FoundFile {
     #[must_use]
     pub fn metadata(&self) -> &Metadata {
         &self.metadata
+    }
+
+    /// Whether new files in this directory get an access control list.
+    ///
+    /// # Errors
+    /// Those of `getxattr(2)`; a file system without such lists has none.
+    pub fn has_default_list(&self) -> Result<bool> {
+        let name = OsStr::from_bytes(DEFAULT_LIST);
+        match rustix::fs::getxattr(proc_path(self.as_fd()), name, &mut [0u8; 256][..]) {
+            Ok(_) | Err(rustix::io::Errno::RANGE) => Ok(true),
+            Err(rustix::io::Errno::NODATA | rustix::io::Errno::OPNOTSUPP) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
     }
 
     /// Its descriptor, which is of a mere path (`O_PATH`).

@@ -98,9 +98,10 @@ impl ModeChange {
     }
 
     /// The permission bits of a directory that is made with this change, as `mkdir -m` of GNU has them. `inherited` are
-    /// the set-id bits that it has got from the directory above.
+    /// the set-id bits that it has got from the directory above, and `left` what the default access list of that
+    /// one has left of the permissions; all (`0o777`) without a list.
     #[must_use]
-    pub fn apply_to_new_dir(&self, inherited: u32) -> u32 {
+    pub fn apply_to_new_dir(&self, inherited: u32, left: u32) -> u32 {
         const OTHERS_WRITE: u32 = 0o022;
         let (mut mode, mut named) = (0o777, 0);
         match &self.0 {
@@ -116,11 +117,10 @@ impl ModeChange {
             }
         }
         let inherited = inherited & (SET_UID | SET_GID);
-        if named & (SET_UID | SET_GID) == 0 && mode & STICKY == 0 {
-            return mode | inherited;
-        }
+        let is_plain = named & (SET_UID | SET_GID) == 0 && mode & STICKY == 0;
         // What is said of set-id bits alone opens a directory to nobody.
-        let made = mode & (STICKY | 0o777) & !OTHERS_WRITE | inherited;
+        let first = if is_plain { left } else { STICKY | left & !OTHERS_WRITE };
+        let made = mode & first | inherited;
         if (made ^ mode) & named != 0 { mode | made & !named } else { made }
     }
 }

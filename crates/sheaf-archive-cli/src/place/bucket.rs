@@ -104,14 +104,15 @@ pub fn place(store: &Path) -> Option<Result<(S3Place, BucketOptions)>> {
         Err(error) => return Some(Err(error)),
     };
     let Some(mut place) = S3Place::parse(url) else { return Some(Err(wrong().into())) };
-    Some(Profile::of_environment().map(|profile| {
+    Some(Profile::of_environment().and_then(|profile| {
         let endpoint = variable("AWS_ENDPOINT_URL_S3").or_else(|| variable("AWS_ENDPOINT_URL"));
         place.endpoint = endpoint.or_else(|| profile.value("endpoint_url"));
         let region = variable("AWS_REGION").or_else(|| variable("AWS_DEFAULT_REGION"));
         if let Some(region) = region.or_else(|| profile.value("region")) {
-            place.region = region;
+            let wrong = || Stop::usage(format!("{text}: {region:?} is no region"));
+            place = place.in_region(&region).ok_or_else(wrong)?;
         }
-        (place, options)
+        Ok((place, options))
     }))
 }
 

@@ -1,15 +1,14 @@
 //! Profiles of the programs of AWS: `~/.aws/credentials` and `~/.aws/config`.
 use anyhow::{Context, Result};
 use sheaf_cli::exit::Stop;
-use sheaf_session::trust::NotTrusted;
+use sheaf_session::trust::{self, NotTrusted};
 use std::collections::HashMap;
-use std::io::{ErrorKind, Read};
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 
 /// The profile of whoever names none.
 const DEFAULT: &str = "default";
-/// The name of a command to run.
-const PROCESS: &str = "credential_process";
 /// What is read at most of a file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
@@ -29,12 +28,17 @@ impl Profile {
     pub fn of_environment() -> Result<Self> {
         let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         let named = variable("AWS_PROFILE").or_else(|| variable("AWS_DEFAULT_PROFILE"));
-        let file = |name: &str, usual: &str| {
+        let text = |name: &str, usual: &str| {
+            let named = std::env::var_os(name).map(PathBuf::from);
             let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".aws").join(usual));
-            std::env::var_os(name).map(PathBuf::from).or_else(home)
+            match (&named, home()) {
+                (Some(named), _) => read(named, trust::open_named),
+                (None, Some(usual)) => read(&usual, trust::open),
+                (None, None) => Ok(String::new()),
+            }
         };
-        let config = read(file("AWS_CONFIG_FILE", "config"))?;
-        let credentials = read(file("AWS_SHARED_CREDENTIALS_FILE", "credentials"))?;
+        let config = text("AWS_CONFIG_FILE", "config")?;
+        let credentials = text("AWS_SHARED_CREDENTIALS_FILE", "credentials")?;
         Self::of(named, &config, &credentials)
     }
 
@@ -73,22 +77,17 @@ impl Profile {
     }
 }
 
-fn read(file: Option<PathBuf>) -> Result<String> {
-    let Some(file) = file else { return Ok(String::new()) };
+/// What a file says. One that somebody else could have written is not used: besides commands it names files whose
+/// content goes to a server, and that server.
+fn read(file: &Path, open: impl Fn(&Path) -> Result<File, NotTrusted>) -> Result<String> {
+    let opened = match open(file) {
+        Err(why) if why.is_absence() => return Ok(String::new()),
+        Err(why) => return Err(Stop::usage(why.text(file)).into()),
+        Ok(opened) => opened,
+    };
     let mut text = String::new();
-    let read = std::fs::File::open(&file)
-        .and_then(|opened| opened.take(FILE_BYTES_MAX).read_to_string(&mut text));
-    if text.contains(PROCESS)
-        && let Err(NotTrusted::Distrust(why)) = sheaf_session::trust::open(&file)
-    {
-        return Err(Stop::usage(why).into());
-    }
-    match read {
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            Ok(String::new())
-        }
-        read => read.map(|_| text).with_context(|| file.display().to_string()),
-    }
+    let read = opened.take(FILE_BYTES_MAX).read_to_string(&mut text);
+    read.map(|_| text).with_context(|| file.display().to_string())
 }
 
 /// Takes what sections say that are meant; whether there is one.

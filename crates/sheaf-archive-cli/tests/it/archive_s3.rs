@@ -195,12 +195,67 @@ fn credentials_come_from_where_programs_of_aws_find_them() {
     let authorities = listed(&[("AWS_PROFILE", "keys"), ("AWS_CA_BUNDLE", &token)]);
     let told = "the file of authorities ($AWS_CA_BUNDLE) has no certificates as PEM";
     assert!(authorities.stderr.contains(told), "{authorities:?}");
+    fs::write(home.join("line"), "token\n").unwrap();
+    let line = home.join("line").display().to_string();
+    let of_container = [
+        ("AWS_CONTAINER_CREDENTIALS_FULL_URI", container.as_str()),
+        ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", &line),
+    ];
+    let key = [("AWS_ACCESS_KEY_ID", "x\ny"), ("AWS_SECRET_ACCESS_KEY", "y")];
+    for (variables, code, told) in [
+        (&of_container[..], 4, "or one with an end of a line"),
+        (&key, 4, "the credentials have bytes that no key has"),
+        (&[("AWS_REGION", "127.0.0.1:9/x?")], 2, "\"127.0.0.1:9/x?\" is no region"),
+    ] {
+        let run = listed(variables);
+        assert!(run.code == Some(code) && run.stderr.contains(told), "{run:?}");
+    }
     let there =
         place.run(&["store", "--sse", "AES256", "--storage-class", "STANDARD_IA", "tree", STORE]);
     assert_eq!(there.code, Some(0), "{there:?}");
     let here =
         place.run(&["store", "--create", "--storage-class", "STANDARD_IA", "tree", "here::"]);
     assert!(here.code == Some(2) && here.stderr.contains("are for buckets"), "{here:?}");
+}
+
+/// It could have any file of the caller's sent to any server.
+#[test]
+fn profile_of_another_user_is_not_used() {
+    let Some(place) = Place::new() else { return };
+    assert_eq!(place.run(&["store", "--create", "tree", STORE]).code, Some(0));
+    let directory = place.home.path().join(".aws");
+    fs::create_dir(&directory).unwrap();
+    let listed = |variables: &[(&str, &str)]| {
+        let mut command = place.command(&["ls", STORE]);
+        Run::of(command.envs(variables.iter().copied()).output().unwrap())
+    };
+    for name in ["config", "credentials"] {
+        let file = directory.join(name);
+        fs::write(&file, "[default]\nrole_session_name = x\n").unwrap();
+        assert_eq!(listed(&[]).code, Some(0));
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
+        let run = listed(&[]);
+        assert!(run.code == Some(2) && run.stderr.contains("others can write to it"), "{run:?}");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        if !rustix::process::geteuid().is_root() {
+            continue;
+        }
+        for of in [&file, &directory] {
+            std::os::unix::fs::chown(of, Some(4711), None).unwrap();
+            let run = listed(&[]);
+            assert!(run.code == Some(2) && run.stderr.contains("belongs to user 4711"), "{run:?}");
+            std::os::unix::fs::chown(of, Some(0), None).unwrap();
+        }
+        // Nothing waits for a writer of a pipe.
+        fs::remove_file(&file).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, &file, 0o600.into()).unwrap();
+        std::os::unix::fs::chown(&file, Some(4711), None).unwrap();
+        let run = listed(&[]);
+        assert!(run.code == Some(2) && run.stderr.contains("belongs to user 4711"), "{run:?}");
+        fs::remove_file(&file).unwrap();
+    }
+    let run = listed(&[("AWS_CONFIG_FILE", "/dev/null")]);
+    assert_eq!(run.code, Some(0), "{run:?}");
 }
 
 #[test]

@@ -10,11 +10,11 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, Timespec, Timestamps,
 use sheaf_core::Errno;
 use sheaf_file::FoundFile;
 use std::ffi::OsStr;
-use std::fs::{DirBuilder, File};
+use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
@@ -115,6 +115,24 @@ impl LocalStore {
         Ok(rustix::fs::openat2(root, path, flags, Mode::empty(), within)?)
     }
 
+    /// The same, made if it is not there, with those above it; their names are durable.
+    fn made_within(&self, path: &Path) -> io::Result<OwnedFd> {
+        let Some((above, name)) = path.parent().zip(path.file_name()) else {
+            return Err(ErrorKind::NotFound.into());
+        };
+        let above = match self.within(above) {
+            Err(error) if error.kind() == ErrorKind::NotFound => self.made_within(above),
+            there => there,
+        }?;
+        match rustix::fs::mkdirat(&above, name, Mode::RWXU) {
+            // Somebody else has made it, and what has its name is looked at below.
+            Err(rustix::io::Errno::EXIST) => {}
+            made => made?,
+        }
+        rustix::fs::fsync(above)?;
+        self.within(path)
+    }
+
     /// Root writes nothing into a store of another user.
     fn refuse_foreign_object(&self, path: &Path) -> Result<(), StoreError> {
         if !self.is_foreign {
@@ -137,8 +155,11 @@ impl LocalStore {
 }
 
 fn failed(path: &Path, doing: &'static str, error: &io::Error) -> StoreError {
-    let is_no_object = error.raw_os_error() == no_object().raw_os_error();
-    let doing = if is_no_object { "is no regular file" } else { doing };
+    let doing = match error.raw_os_error().map(Errno) {
+        Some(Errno::BADMSG) => "is no regular file",
+        Some(Errno::LOOP) => "is not used, as a link leads to it: a store has none",
+        _ => doing,
+    };
     let errno = match (error.raw_os_error(), error.kind()) {
         (Some(errno), _) => Errno(errno),
         (None, ErrorKind::UnexpectedEof) => Errno::NODATA,
@@ -157,7 +178,7 @@ pub(super) fn read_file(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
 /// Whether a store is of a user who could not read what root writes there.
 fn is_foreign(directory: &Path) -> io::Result<bool> {
     let objects = directory.join(OBJECTS);
-    if !rustix::process::geteuid().is_root() || objects.metadata()?.uid() == 0 {
+    if !rustix::process::geteuid().is_root() || objects.symlink_metadata()?.uid() == 0 {
         return Ok(false);
     }
     // A default ACL lets the owner read what root writes. `ERANGE` means that it is there, and
@@ -198,7 +219,7 @@ fn is_unnamed(name: &OsStr) -> bool {
 pub(super) fn write_new(unnamed: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let (mut file, name) = unnamed_file(unnamed)?;
     let written = file.write_all(bytes).and_then(|()| file.sync_all());
-    let linked = written.and_then(|()| link(&file, name.as_deref(), path));
+    let linked = written.and_then(|()| link(&file, name.as_deref(), (CWD, path.as_os_str())));
     if let Some(name) = name {
         // What stays is found by who looks for leftovers.
         let _ = std::fs::remove_file(name);
@@ -206,16 +227,19 @@ pub(super) fn write_new(unnamed: &Path, path: &Path, bytes: &[u8]) -> io::Result
     linked.and_then(|()| synced(path.parent().expect("it is below the store")))
 }
 
-/// Gives a file of [`unnamed_file`] its name.
-fn link(file: &File, name: Option<&Path>, path: &Path) -> io::Result<()> {
-    match name {
-        Some(name) => std::fs::hard_link(name, path),
-        None => {
-            // `AT_EMPTY_PATH` would need a capability, which the link in `/proc` does not.
-            let file = format!("/proc/self/fd/{}", file.as_raw_fd());
-            Ok(rustix::fs::linkat(CWD, file, CWD, path, AtFlags::SYMLINK_FOLLOW)?)
-        }
-    }
+/// Gives a file of [`unnamed_file`] its name in a directory.
+fn link(
+    file: &File,
+    unnamed: Option<&Path>,
+    (directory, name): (impl AsFd, &OsStr),
+) -> io::Result<()> {
+    let by_link = || PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    let (from, flags) = match unnamed {
+        Some(unnamed) => (unnamed.to_owned(), AtFlags::empty()),
+        // `AT_EMPTY_PATH` would need a capability, which the link in `/proc` does not.
+        None => (by_link(), AtFlags::SYMLINK_FOLLOW),
+    };
+    Ok(rustix::fs::linkat(CWD, from, directory, name, flags)?)
 }
 
 /// Makes directories that are their owner's alone; the last one, if it was not there.
@@ -256,8 +280,7 @@ impl Store for LocalStore {
         let unnamed = self.directory.join(UNNAMED);
         let (file, name) =
             unnamed_file(&unnamed).map_err(|error| failed(&path, "cannot be written", &error))?;
-        let objects = self.directory.join(OBJECTS);
-        Ok(Box::new(LocalWriter { file, name, path, objects }))
+        Ok(Box::new(LocalWriter { file, name, path, store: self.clone() }))
     }
 
     fn open(&self, key: &StoreKey, from: u64) -> Result<Box<dyn Read + Send>, StoreError> {
@@ -328,9 +351,7 @@ impl Store for LocalStore {
             let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
             let now = Timestamps { last_access: now, last_modification: now };
             rustix::fs::futimens(&file, &now)?;
-            let objects = self.directory.join(OBJECTS);
-            let writer = LocalWriter { file, name, path: path.clone(), objects };
-            writer.link_in_directory()?;
+            LocalWriter { file, name, path: path.clone(), store: self.clone() }.link()?;
             path.symlink_metadata()?.modified()
         };
         put().map_err(|error| failed(&path, "cannot be written", &error))
@@ -396,7 +417,7 @@ struct LocalWriter {
     /// Its name meanwhile, if it needs one.
     name: Option<PathBuf>,
     path: PathBuf,
-    objects: PathBuf,
+    store: LocalStore,
 }
 
 impl Write for LocalWriter {
@@ -413,28 +434,24 @@ impl StoreWriter for LocalWriter {
     fn commit(self: Box<Self>) -> Result<(), StoreError> {
         let commit = || {
             self.file.sync_data()?;
-            self.link_in_directory()?;
-            synced(self.path.parent().expect("it is below the store"))
+            Ok(rustix::fs::fsync(self.link()?)?)
         };
         commit().map_err(|error| failed(&self.path, "cannot be written", &error))
     }
 }
 
 impl LocalWriter {
-    /// Gives the file its name, in a directory that is made for its first object.
-    fn link_in_directory(&self) -> io::Result<()> {
-        match self.link() {
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                let directory = self.path.parent().expect("it is below the store");
-                make_directories(directory, &self.objects)?;
-                self.link()
-            }
-            linked => linked,
-        }
-    }
-
-    fn link(&self) -> io::Result<()> {
-        link(&self.file, self.name.as_deref(), &self.path)
+    /// Gives the file its name, in a directory of the store that is made for its first object; that directory.
+    fn link(&self) -> io::Result<OwnedFd> {
+        let below = self.path.strip_prefix(&self.store.directory).expect("it is below the store");
+        let name = below.file_name().expect("a key has a name");
+        let above = below.parent().expect("it is below objects");
+        let directory = match self.store.within(above) {
+            Err(error) if error.kind() == ErrorKind::NotFound => self.store.made_within(above),
+            there => there,
+        }?;
+        link(&self.file, self.name.as_deref(), (&directory, name))?;
+        Ok(directory)
     }
 }
 
@@ -445,21 +462,6 @@ impl Drop for LocalWriter {
             let _ = std::fs::remove_file(name);
         }
     }
-}
-
-/// Makes a directory and those above it, up to one that is there, and makes their names durable.
-fn make_directories(directory: &Path, up_to: &Path) -> io::Result<()> {
-    if directory == up_to || directory.is_dir() {
-        return Ok(());
-    }
-    let above = directory.parent().expect("it is below the store");
-    make_directories(above, up_to)?;
-    match DirBuilder::new().mode(0o700).create(directory) {
-        // Somebody else has.
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-        made => made?,
-    }
-    synced(above)
 }
 
 /// What is listed of a directory.

@@ -26,7 +26,7 @@ pub struct MkdirArgs {
     pub parents: bool,
 
     /// Mode of the directories, octal or symbolic; else what the session's umask leaves
-    #[arg(short, long, value_name = "MODE", value_parser = mode::change)]
+    #[arg(short, long, value_name = "MODE", value_parser = mode::change, allow_hyphen_values = true)]
     pub mode: Option<ModeChange>,
 
     #[command(flatten)]

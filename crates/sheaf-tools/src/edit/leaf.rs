@@ -459,7 +459,9 @@ fn make_dir(
     let (Some(dir), Some(change)) = (dir, mode) else { return Ok(()) };
     // A directory inherits the set-gid bit, which only a mode that speaks of it takes away.
     let inherited = dir.metadata().mode;
-    let exact = change.apply_to_new_dir(inherited);
+    // The umask has no say in a mode that was asked for; a default access list has.
+    let left = if dir.has_default_list()? { inherited & 0o777 } else { 0o777 };
+    let exact = change.apply_to_new_dir(inherited, left);
     if exact == inherited {
         return Ok(());
     }

@@ -493,12 +493,28 @@ fn mkdir_keeps_the_inherited_set_gid_bit() {
         "-w",
         "+w",
         "u=s",
+        "u=rwx",
+        "u=rwx,g=u-w",
+        "u=,g+s",
+        "a=u",
+        "+X",
     ] {
-        for (parents, above) in [(false, 0o2775), (true, 0o2775), (false, 0o755)] {
+        for (parents, above, group) in [
+            (false, 0o2775, None),
+            (true, 0o2775, None),
+            (false, 0o755, None),
+            (false, 0o2775, Some(0)),
+            (true, 0o755, Some(5)),
+            (false, 0o1777, Some(7)),
+        ] {
             let cluster = Cluster::new(1);
             let sh = cluster.path(0, "sh");
             std::fs::create_dir(&sh).unwrap();
             std::fs::set_permissions(&sh, PermissionsExt::from_mode(above)).unwrap();
+            if let Some(group) = group.filter(|group| !set_default_list(&sh, *group)) {
+                sheaf_testing::skipped(&format!("no access lists here (of {group})"));
+                continue;
+            }
             let change = Some(ModeChange::parse(mode, 0o022).unwrap());
             run(async {
                 let client = cluster.client("flat");
@@ -509,9 +525,24 @@ fn mkdir_keeps_the_inherited_set_gid_bit() {
             let made = Command::new("mkdir").args(["-m", mode]).arg(sh.join("g")).status();
             assert!(made.unwrap().success());
             let [own, gnu] = ["a", "g"].map(|name| sh.join(name).metadata().unwrap().mode());
-            assert_eq!(own, gnu, "{mode} in {above:o}");
+            assert_eq!(own, gnu, "{mode} in {above:o} with a list of {group:?}");
         }
     }
+}
+
+/// The list that new files get: all for the owner and user 7, this for the group, and nothing for others. Whether the
+/// file system has such lists.
+fn set_default_list(dir: &Path, group: u16) -> bool {
+    let entry = |(tag, may, id): (u16, u16, u32)| {
+        [&tag.to_le_bytes()[..], &may.to_le_bytes(), &id.to_le_bytes()].concat()
+    };
+    let none = u32::MAX;
+    let all = [(1, 7, none), (2, 7, 7), (4, group, none), (0x10, 7, none), (0x20, 0, none)];
+    let list = [2u32.to_le_bytes().to_vec(), all.map(entry).concat()].concat();
+    let flags = rustix::fs::XattrFlags::empty();
+    let set = rustix::fs::setxattr(dir, "system.posix_acl_default", &list, flags);
+    assert!(matches!(set, Ok(()) | Err(rustix::io::Errno::OPNOTSUPP)), "{set:?}");
+    set.is_ok()
 }
 
 /// As `mkdir -pv`, and so does a dry run; several arguments make what they share once.

@@ -181,13 +181,18 @@ impl ProcessProvider {
     }
 }
 
-/// Gets credentials that have to be fetched once, so that what goes wrong is said of them.
+/// Gets credentials once, so that what goes wrong is said of them.
 pub(super) async fn check(s3: &AmazonS3, identity: &S3Identity) -> Result<(), Refused> {
     let refused = Refused(match identity {
-        S3Identity::Keys(_) => return Ok(()),
+        S3Identity::Keys(_) => "the keys cannot be used",
         S3Identity::Process(_) => "credential_process gives no credentials",
         S3Identity::WebIdentity { .. } => {
             "the token service gives no credentials for the token of AWS_WEB_IDENTITY_TOKEN_FILE"
+        }
+        S3Identity::ContainerUrl { token_file, .. } if !has_header(token_file) => {
+            return Err(Refused(
+                "the file of AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE has no token, or one with an end of a line",
+            ));
         }
         S3Identity::Container(_) | S3Identity::ContainerUrl { .. } => {
             "the container's host gives no credentials"
@@ -195,7 +200,21 @@ pub(super) async fn check(s3: &AmazonS3, identity: &S3Identity) -> Result<(), Re
         S3Identity::Instance(_) => "this machine has no role of EC2, which would give credentials",
     });
     match tokio::time::timeout(IDENTITY_TIME, s3.credentials().get_credential()).await {
-        Ok(Ok(_)) => Ok(()),
+        Ok(Ok(got)) => {
+            let is_right = [Some(&got.key_id), got.token.as_ref()];
+            let is_right = is_right.into_iter().flatten().all(|text| is_header(text));
+            is_right.then_some(()).ok_or(Refused("the credentials have bytes that no key has"))
+        }
         Ok(Err(_)) | Err(_) => Err(refused),
     }
+}
+
+/// Whether this can be in a header of a request; the client library panics over what cannot.
+fn is_header(text: &str) -> bool {
+    text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic())
+}
+
+/// Whether this file has what can be in a header.
+fn has_header(file: &str) -> bool {
+    std::fs::read_to_string(file).is_ok_and(|text| !text.is_empty() && is_header(&text))
 }

@@ -40,6 +40,14 @@ impl S3Place {
         })
     }
 
+    /// The same in a region of this name; nothing if no region is called so. It becomes a part of a host's name.
+    #[must_use]
+    pub fn in_region(self, region: &str) -> Option<Self> {
+        let is_region_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+        let is_region = (1..=63).contains(&region.len()) && region.bytes().all(is_region_byte);
+        is_region.then(|| Self { region: region.to_owned(), ..self })
+    }
+
     /// The key of something of the store's.
     pub(super) fn key(&self, below: &str) -> String {
         if self.prefix.is_empty() { below.to_owned() } else { format!("{}/{below}", self.prefix) }
