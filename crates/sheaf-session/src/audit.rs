@@ -379,7 +379,8 @@ fn cut(path: &str, chars_max: usize) -> String {
 /// A path as a part of a line: in quotes where it could be taken for more than one path or for the
 /// end of the line.
 fn quoted(path: &str) -> String {
-    let is_safe = |c: char| !c.is_whitespace() && !is_unprintable(c) && !",:\"\\".contains(c);
+    // Many characters beyond ASCII look like a blank or a colon, or like nothing.
+    let is_safe = |c: char| c.is_ascii_graphic() && !",:\"\\".contains(c);
     if !path.is_empty() && path.chars().all(is_safe) {
         return path.to_owned();
     }
@@ -614,6 +615,7 @@ mod tests {
             ("/d/f: done, /etc", "\"/d/f: done, /etc\""),
             ("/d/x,/y", "\"/d/x,/y\""),
             ("/a\"b\\", "\"/a\\\"b\\\\\""),
+            ("/d\u{a789}\u{2800}done\u{3164}", "\"/d\u{a789}\u{2800}done\u{3164}\""),
             ("/\u{202e}x\u{2028}\u{ad}", "\"/\\u{202e}x\\u{2028}\\u{ad}\""),
             ("", "\"\""),
         ] {

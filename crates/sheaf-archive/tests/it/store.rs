@@ -312,6 +312,16 @@ fn root_writes_nothing_into_a_store_of_another_user() {
     for is_foreign in [true, false] {
         let error = LocalStore::open(&at).unwrap().remove(&key).unwrap_err();
         assert_eq!(error.errno, if is_foreign { Errno::PERM } else { Errno::LOOP }, "{error}");
+        if !is_foreign {
+            // Nor is anything written to what it leads to.
+            let store = LocalStore::open(&at).unwrap();
+            let mut writer = store.create(&StoreKey::new("data/new").unwrap()).unwrap();
+            writer.write_all(b"x").unwrap();
+            let error = writer.commit().unwrap_err();
+            assert!(error.to_string().contains("a link leads to it"), "{error}");
+            assert_eq!(store.put_passing(&key, b"x").unwrap_err().errno, Errno::LOOP);
+            assert_eq!(std::fs::read_dir(&other).unwrap().count(), 1);
+        }
         std::os::unix::fs::chown(at.join("objects"), Some(0), Some(0)).unwrap();
     }
     std::fs::remove_dir(at.join("tmp")).unwrap();
@@ -319,4 +329,10 @@ fn root_writes_nothing_into_a_store_of_another_user() {
     let store = LocalStore::open(&at).unwrap();
     assert_eq!(store.unfinished(&mut |_, _| Ok(true)).unwrap_err().errno, Errno::LOOP);
     assert!(other.join("x").exists());
+    // A link of another user's makes it that user's store, whoever owns what it leads to.
+    std::fs::rename(at.join("objects"), directory.path().join("roots")).unwrap();
+    std::os::unix::fs::symlink("../roots", at.join("objects")).unwrap();
+    std::os::unix::fs::lchown(at.join("objects"), nobody.0, nobody.1).unwrap();
+    let store = LocalStore::open(&at).unwrap();
+    assert_eq!(store.create(&key).map(drop).unwrap_err().errno, Errno::PERM);
 }

@@ -37,7 +37,9 @@ impl Makers {
         self.users.push(dir.uid);
         if dir.mode & ANYBODY != 0 {
             // Whoever may not write to a directory cannot move it there, but may move a link or a file.
-            let is_kept = |found: &&Metadata| dir.mode & STICKY != 0 && found.is_dir();
+            let is_kept = |found: &&Metadata| {
+                dir.mode & STICKY != 0 && found.is_dir() && found.mode & ANYBODY == 0
+            };
             match found.filter(is_kept) {
                 Some(found) => self.users.push(found.uid),
                 None => self.anybody = true,

@@ -322,7 +322,7 @@ fn wary_stage_follows_only_links_that_give_their_maker_nothing() {
 }
 
 /// Links, where they lead, and whose they are.
-const LAID: [(&str, &str, u32); 16] = [
+const LAID: [(&str, &str, u32); 17] = [
     ("home/t/moved", "/secret/f", 0),
     ("home/t/through", "z/f", 0),
     ("home/t/z", "../../secret", 4711),
@@ -339,10 +339,12 @@ const LAID: [(&str, &str, u32); 16] = [
     ("open/t/to", "/secret/f", 0),
     ("sticky/t/to", "/secret/f", 0),
     ("sticky/to", "/secret/f", 0),
+    // Everybody may write to that directory, and so could have moved it there.
+    ("sticky/open/to", "/secret/f", 0),
 ];
 
 /// What comes of writing to them.
-const FOLLOWED: [(&str, Result<(), Errno>); 20] = [
+const FOLLOWED: [(&str, Result<(), Errno>); 21] = [
     ("home/t/moved", Err(Errno::ACCES)),
     ("home/t/through", Err(Errno::ACCES)),
     ("home/t/twice", Err(Errno::ACCES)),
@@ -363,6 +365,7 @@ const FOLLOWED: [(&str, Result<(), Errno>); 20] = [
     ("open/t/to", Err(Errno::ACCES)),
     ("sticky/t/to", Ok(())),
     ("sticky/to", Err(Errno::ACCES)),
+    ("sticky/open/to", Err(Errno::ACCES)),
 ];
 
 /// Links are root's, and a user could have moved them, or what they lead through.
@@ -371,7 +374,8 @@ fn wary_stage_follows_no_way_that_others_could_have_laid() {
     if !rustix::process::geteuid().is_root() {
         return sheaf_testing::skipped("only root can make files of other users");
     }
-    let (dir, export) = tree(&["secret/f", "home/t/own", "open/t/x", "sticky/t/x", "roots/t/x"]);
+    let (dir, export) =
+        tree(&["secret/f", "home/t/own", "open/t/x", "sticky/t/x", "sticky/open/x", "roots/t/x"]);
     let at = |name: &str| dir.path().join(name);
     let give = |name: &str, mode: u32, owner: u32| {
         std::fs::set_permissions(at(name), PermissionsExt::from_mode(mode)).unwrap();
@@ -396,6 +400,7 @@ fn wary_stage_follows_no_way_that_others_could_have_laid() {
     });
     give("open", 0o777, 0);
     give("sticky", 0o1777, 0);
+    give("sticky/open", 0o1777, 0);
     for (name, to, owner) in LAID {
         std::os::unix::fs::symlink(to, at(name)).unwrap();
         std::os::unix::fs::lchown(at(name), Some(owner), None).unwrap();
