@@ -473,13 +473,19 @@ impl Sessions {
     /// The names of those that run here or elsewhere; of those in unusual places, where they are.
     ///
     /// # Errors
-    /// As [`Sessions::running`]. What is elsewhere and not to be trusted is passed over.
+    /// As [`Sessions::running`], and where none is found while a directory of this user's elsewhere cannot be read.
+    /// What is of others is passed over.
     pub(crate) fn running_anywhere(environment: &Environment) -> Result<Vec<String>, SessionError> {
         let own = Self::of(environment);
         let mut names = own.running()?;
         let elsewhere = Self::elsewhere(environment);
+        let mut unseen = None;
         for place in &elsewhere {
-            names.extend(place.running().unwrap_or_default());
+            match place.running() {
+                Ok(running) => names.extend(running),
+                Err(error) if place.is_surely_this_users() => unseen = Some(error),
+                Err(_) => {}
+            }
         }
         let places: Vec<&Self> = std::iter::once(&own).chain(&elsewhere).collect();
         let is_named =
@@ -491,7 +497,11 @@ impl Sessions {
                 }
             }
         }
-        Ok(names)
+        match unseen {
+            // Any could be there.
+            Some(error) if names.is_empty() => Err(error),
+            _ => Ok(names),
+        }
     }
 
     /// How a session ended that was killed, here or elsewhere, and that nobody has forgotten since.

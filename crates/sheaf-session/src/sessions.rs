@@ -252,6 +252,11 @@ impl Sessions {
         about.is_ok_and(|about| about.uid() == getuid().as_raw())
     }
 
+    /// The same, and nobody else can have moved it there.
+    pub(crate) fn is_surely_this_users(&self) -> bool {
+        !self.is_temporary && self.is_this_users()
+    }
+
     /// Where the sockets are.
     #[must_use]
     pub fn directory(&self) -> &Path {

@@ -586,6 +586,15 @@ fn session_elsewhere_is_found_though_its_words_are_removed() {
     open_to_all(&words);
     wait_until("both are there after the mode", || place.is_symlink() && held.exists());
     found();
+    // While it is not known what is there, nobody says that nothing runs.
+    let moved = words.with_file_name("moved");
+    std::fs::rename(&words, &moved).unwrap();
+    std::os::unix::fs::symlink("moved", &words).unwrap();
+    let status = machines.run(&["status"]);
+    assert!(status.code != Some(0) && status.stderr.contains("and is none"), "{status:?}");
+    std::fs::remove_file(&words).unwrap();
+    std::fs::rename(&moved, &words).unwrap();
+    wait_until("both are there after the link", || place.is_symlink() && held.exists());
     // Something else in the place of the lock leaves them other names.
     std::fs::remove_file(&held).unwrap();
     std::fs::create_dir(&held).unwrap();
