@@ -106,6 +106,11 @@ impl Trusted {
             let mut builder = std::fs::DirBuilder::new();
             builder.recursive(true).mode(0o700).create(directory).map_err(failed)?;
         }
+        // It would not be read there, and may lead into a directory of another user's choice.
+        if let Some(who) = trust::exchangeable(path).map_err(failed)? {
+            let text = format!("{who} could exchange {}: it is not written", path.display());
+            return Err(SessionError::Configuration(text));
+        }
         let mut text =
             b"# sheaf config trust: in and below these directories sheaf.toml counts\n".to_vec();
         for directory in &self.directories {

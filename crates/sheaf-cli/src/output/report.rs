@@ -136,6 +136,7 @@ impl Silence {
                 Self::Cancelled => {
                     format!("interrupted; {NOT_KNOWN}")
                 }
+                Self::Unserved(..) => format!("it does not serve any more; {NOT_KNOWN}"),
                 other => format!("{}; {NOT_KNOWN}", other.text()),
             },
         }
@@ -150,8 +151,11 @@ impl Silence {
     /// Whether the host may have begun: it was started, and can serve.
     fn was_started(&self) -> bool {
         match self {
+            // Its link broke, or is none any more.
+            Self::Unserved(Errno::PROTO, cause) | Self::Down(Some(cause)) => {
+                !cause.contains(NOT_STARTED)
+            }
             Self::Unserved(..) => false,
-            Self::Down(Some(cause)) => !cause.contains(NOT_STARTED),
             _ => true,
         }
     }
@@ -631,6 +635,14 @@ mod tests {
         assert_eq!(report(changes(0, RangeSet::new())), "removed: not known");
         assert_eq!(report(changes(2, RangeSet::full(2))), "removed on n[1-2]: 2 files");
         assert_eq!(report(changes(3, RangeSet::full(3))), "removed on n[1-3]: at least 3 files");
+        // So it is with one whose link broke, and not with one that was not started.
+        for (cause, is_known) in [("its process ended", false), ("not started: no", true)] {
+            let silent = vec![silent(3, Silence::Unserved(Errno::PROTO, cause.to_owned()))];
+            let changes = Some(changes(0, RangeSet::new()));
+            let mut report = Report { silent, changes, ..Report::default() };
+            report.tell_unfinished();
+            assert_ne!(text(&report).contains(NOT_KNOWN), is_known, "{}", text(&report));
+        }
     }
 
     #[test]
