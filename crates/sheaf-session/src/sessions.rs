@@ -7,6 +7,7 @@ use crate::environment::Environment;
 use crate::error::SessionError;
 use crate::trust::{self, NotTrusted};
 use crate::users::SHARED;
+use rustix::fs::Access;
 use rustix::process::{Pid, Signal, Uid, getuid, kill_process};
 use sheaf_tree::link::peer::socket_owner;
 use std::io::{ErrorKind, Read};
@@ -45,9 +46,7 @@ impl Sessions {
     /// Those of whoever has this environment.
     #[must_use]
     pub fn of(environment: &Environment) -> Self {
-        let runtime =
-            environment.path("XDG_RUNTIME_DIR").filter(|directory| directory.is_absolute());
-        match runtime {
+        match runtime(environment) {
             Some(directory) => {
                 Self { directory: directory.join("sheaf"), is_shared: false, is_temporary: false }
             }
@@ -508,9 +507,26 @@ impl Sessions {
 /// Whether a caller has both a runtime directory that no login gives it and a directory for temporary
 /// files of its own: its sessions are then apart from all others of its user.
 fn is_apart(environment: &Environment) -> bool {
-    let runtime = environment.path("XDG_RUNTIME_DIR").filter(|runtime| runtime.is_absolute());
+    let runtime = runtime(environment);
     let is_own = runtime.is_some_and(|runtime| runtime.parent() != Some(Path::new("/run/user")));
     is_own && environment.path("TMPDIR").is_some_and(|temporary| temporary != Path::new("/tmp"))
+}
+
+/// The caller's runtime directory; none where it is another user's, as after `su`, which keeps the variable.
+fn runtime(environment: &Environment) -> Option<PathBuf> {
+    let own = getuid().as_raw();
+    let is_others = |runtime: &Path| match std::fs::metadata(runtime) {
+        // Such as `/tmp`, in containers.
+        Ok(about) if about.uid() == 0 => {
+            let may_make = rustix::fs::access(runtime, Access::WRITE_OK | Access::EXEC_OK).is_ok();
+            let sessions = || std::fs::symlink_metadata(runtime.join("sheaf"));
+            !may_make && !sessions().is_ok_and(|about| about.uid() == own)
+        }
+        Ok(about) => about.uid() != own,
+        Err(error) => error.kind() == ErrorKind::PermissionDenied,
+    };
+    let runtime = environment.path("XDG_RUNTIME_DIR")?;
+    (runtime.is_absolute() && !is_others(&runtime)).then_some(runtime)
 }
 
 /// Whose process listens at this socket.
@@ -607,6 +623,19 @@ mod tests {
         // Servers are where whoever started them had them.
         assert_eq!(servers(&runtime)[..3], [&places(&runtime)[..], &others].concat());
         assert_eq!(servers(&own)[..2], others);
+    }
+
+    #[test]
+    fn runtime_directory_of_another_user_is_passed_over() {
+        if !getuid().is_root() {
+            return sheaf_testing::skipped("no directory of another user can be made here");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let temporary = Environment::default().with("TMPDIR", dir.path());
+        let here = temporary.clone().with("XDG_RUNTIME_DIR", dir.path());
+        assert_eq!(Sessions::of(&here).directory, dir.path().join("sheaf"));
+        std::os::unix::fs::chown(dir.path(), Some(4711), None).unwrap();
+        assert_eq!(Sessions::of(&here), Sessions::of(&temporary));
     }
 
     #[test]

@@ -187,7 +187,11 @@ pub fn exchangeable(path: &Path) -> io::Result<Option<String>> {
             return Ok(Some(format!("{}: {} and", here.display(), why.text_of_directory())));
         }
         let at = here.join(name);
-        let about = std::fs::symlink_metadata(&at)?;
+        let about = match std::fs::symlink_metadata(&at) {
+            // It is to be made.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && rest.is_empty() => break,
+            about => about?,
+        };
         if !about.is_symlink() {
             // Whoever may write to a directory may move it to where everybody may write.
             if about.is_dir() && above.mode() & about.mode() & OTHERS_WRITE != 0 {

@@ -187,6 +187,27 @@ mod tests {
         assert_eq!(parsed, [Path::new("/a b"), Path::new("/c")]);
     }
 
+    /// Nor is it written where another user's link leads.
+    #[test]
+    fn trusted_list_of_another_user_is_not_written() {
+        if !rustix::process::geteuid().is_root() {
+            return sheaf_testing::skipped("only root can make links of other users");
+        }
+        let home = tempfile::tempdir().unwrap();
+        let (lab, secret) = (home.path().join("lab"), home.path().join("secret"));
+        let link = home.path().join("config/sheaf");
+        for directory in [&lab, &secret, &home.path().join("config")] {
+            std::fs::create_dir(directory).unwrap();
+        }
+        std::os::unix::fs::symlink(&secret, &link).unwrap();
+        std::os::unix::fs::lchown(&link, Some(4711), None).unwrap();
+        let config = home.path().join("config");
+        let here = Environment::default().with("XDG_CONFIG_HOME", &config);
+        let error = Trusted::read(&here).unwrap().add(&lab).unwrap_err().to_string();
+        assert!(error.contains("it belongs to user 4711"), "{error}");
+        assert_eq!(secret.read_dir().unwrap().count(), 0);
+    }
+
     #[test]
     fn whole_file_system_cannot_be_trusted() {
         let home = tempfile::tempdir().unwrap();
