@@ -196,11 +196,26 @@ fn credentials_come_from_where_programs_of_aws_find_them() {
     let authorities = listed(&[("AWS_PROFILE", "keys"), ("AWS_CA_BUNDLE", &token)]);
     let told = "the file of authorities ($AWS_CA_BUNDLE) has no certificates as PEM";
     assert!(authorities.stderr.contains(told), "{authorities:?}");
-    fs::write(home.join("line"), "token\n").unwrap();
-    let line = home.join("line").display().to_string();
+    let there =
+        place.run(&["store", "--sse", "AES256", "--storage-class", "STANDARD_IA", "tree", STORE]);
+    assert_eq!(there.code, Some(0), "{there:?}");
+    let here =
+        place.run(&["store", "--create", "--storage-class", "STANDARD_IA", "tree", "here::"]);
+    assert!(here.code == Some(2) && here.stderr.contains("are for buckets"), "{here:?}");
+}
+
+/// What no request can carry is refused before one is made.
+#[test]
+fn region_and_credentials_are_checked_before_they_are_used() {
+    let Some(place) = Place::new() else { return };
+    let line = place.home.path().join("line");
+    fs::write(&line, "token\n").unwrap();
+    let container = "http://127.0.0.1:9/container";
     let of_container = [
-        ("AWS_CONTAINER_CREDENTIALS_FULL_URI", container.as_str()),
-        ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", &line),
+        ("AWS_ACCESS_KEY_ID", ""),
+        ("AWS_SECRET_ACCESS_KEY", ""),
+        ("AWS_CONTAINER_CREDENTIALS_FULL_URI", container),
+        ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", line.to_str().unwrap()),
     ];
     let key = [("AWS_ACCESS_KEY_ID", "x\ny"), ("AWS_SECRET_ACCESS_KEY", "y")];
     for (variables, code, told) in [
@@ -208,15 +223,10 @@ fn credentials_come_from_where_programs_of_aws_find_them() {
         (&key, 4, "the credentials have bytes that no key has"),
         (&[("AWS_REGION", "127.0.0.1:9/x?")], 2, "\"127.0.0.1:9/x?\" is no region"),
     ] {
-        let run = listed(variables);
+        let mut command = place.command(&["ls", STORE]);
+        let run = Run::of(command.envs(variables.iter().copied()).output().unwrap());
         assert!(run.code == Some(code) && run.stderr.contains(told), "{run:?}");
     }
-    let there =
-        place.run(&["store", "--sse", "AES256", "--storage-class", "STANDARD_IA", "tree", STORE]);
-    assert_eq!(there.code, Some(0), "{there:?}");
-    let here =
-        place.run(&["store", "--create", "--storage-class", "STANDARD_IA", "tree", "here::"]);
-    assert!(here.code == Some(2) && here.stderr.contains("are for buckets"), "{here:?}");
 }
 
 /// It could have any file of the caller's sent to any server.

@@ -102,7 +102,7 @@ impl Lacks {
             let mut all: Vec<&str> = why.values().map(String::as_str).collect();
             all.dedup();
             let note = format!("{what}{}", all.join("; "));
-            note[..note.floor_char_boundary(NOTE_BYTES_MAX)].as_bytes().to_vec()
+            note.as_bytes()[..note.floor_char_boundary(NOTE_BYTES_MAX)].to_vec()
         };
         why.iter().map(note).collect()
     }
