@@ -63,7 +63,7 @@ pub use held::FoundFile;
 pub use identity::FileIdentity;
 pub use itself::unless_itself;
 pub use leases::{LEASE_WAIT_MAX, outlasting_leases};
-pub use mode_change::ModeChange;
+pub use mode_change::{ModeChange, umask};
 pub use owner::{Owner, acts_as_owner, group_name, user_name};
 pub use pattern::{NameFilter, Pattern, PatternTree, TextPattern, is_pattern, literal};
 pub use remove::{REMOVE_ERRORS_MAX, Removal, RemoveOptions, Removed};

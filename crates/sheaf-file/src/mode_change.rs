@@ -161,6 +161,15 @@ impl Clause {
     }
 }
 
+/// The permissions that this process gives no new file. Only Linux says it without changing it; where that is not to
+/// be had, all that are not the owner's.
+#[must_use]
+pub fn umask() -> u32 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let said = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    said.and_then(|umask| octal(umask.trim()).ok()).unwrap_or(0o077)
+}
+
 fn octal(text: &str) -> Result<u32> {
     let is_octal = text.bytes().all(|digit| (b'0'..b'8').contains(&digit));
     let mode = u32::from_str_radix(text, 8).ok().filter(|&mode| is_octal && mode <= 0o7777);

@@ -14,6 +14,7 @@ use sheaf_tree::service::share::Holding;
 use sheaf_tree::service::{
     Caller, Configs, Leaf, LeafHandle, Provider, Service, ServiceError, Services, Site,
 };
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -467,7 +468,12 @@ impl GroupWorker {
         }
         let attention =
             Arc::new(Attention::new(&self.lane, &self.handle, self.host.leaf, job, kind));
-        let partial = self.partial(request, data, job, &attention);
+        let partial = || self.partial(request, data, job, &attention);
+        let partial = catch_unwind(AssertUnwindSafe(partial)).unwrap_or_else(|_| {
+            // A fault of this program's: nobody waits for what will not come.
+            self.occupant().call = Some(Err(Errno::IO));
+            Err(Errno::IO)
+        });
         let reply = partial.and_then(|partial| {
             let mut bytes = Vec::new();
             partial.encode(&mut bytes);

@@ -5,7 +5,7 @@
 //! found. A file that the caller has named is looked at by itself. The directory of sessions has to
 //! be the caller's alone.
 use rustix::fs::{Mode, OFlags};
-use rustix::process::geteuid;
+use rustix::process::{getegid, geteuid};
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -61,16 +61,17 @@ impl NotTrusted {
 pub fn open(path: &Path) -> Result<File, NotTrusted> {
     // A link of another user's may lead to a pipe or a device of root's.
     let link = std::fs::symlink_metadata(path)?;
-    let why = judge(&link, 0, geteuid().as_raw()).filter(|_| link.is_symlink());
+    let way = way(path)?;
+    let why = judge(&link, 0, way.owners).filter(|_| link.is_symlink());
     let file = match why {
         Some(why) => return Err(distrust(path, why)),
-        None => open_judged(path, true)?,
+        None => open_judged(path, true, way.owners)?,
     };
     // Whoever can change the directory could put another file there, or lead a link elsewhere.
     for directory in directories(path)? {
-        check_directory(&directory)?;
+        check_judged(&directory, way.owners)?;
     }
-    match exchangeable(path)? {
+    match way.who {
         None => Ok(file),
         Some(who) => Err(NotTrusted::Distrust(format!(
             "{who} could exchange {}, which can make you run commands: it is not used; name a file of your own",
@@ -84,16 +85,16 @@ pub fn open(path: &Path) -> Result<File, NotTrusted> {
 /// # Errors
 /// When another user owns the file or can write to it, or it cannot be opened.
 pub fn open_named(path: &Path) -> Result<File, NotTrusted> {
-    open_judged(path, false)
+    open_judged(path, false, Owners::of_caller())
 }
 
-fn open_judged(path: &Path, is_file: bool) -> Result<File, NotTrusted> {
+fn open_judged(path: &Path, is_file: bool, owners: Owners) -> Result<File, NotTrusted> {
     // To open a pipe may take for ever, and to open a device does something.
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let found = rustix::fs::open(path, flags, Mode::empty()).map_err(io::Error::from)?;
     let found = File::from(found);
     let about = found.metadata()?;
-    match judge(&about, GROUP_WRITES | OTHERS_WRITE, geteuid().as_raw()) {
+    match judge(&about, GROUP_WRITES | OTHERS_WRITE, owners) {
         Some(why) => Err(distrust(path, why)),
         None if is_file && about.is_dir() => Err(io::Error::from(rustix::io::Errno::ISDIR).into()),
         None if is_file && !about.is_file() => Err(NotTrusted::Distrust(format!(
@@ -137,9 +138,13 @@ fn open_found(found: &File, path: &Path) -> Result<File, NotTrusted> {
 /// # Errors
 /// When another user could put files there, or it cannot be examined.
 pub fn check_directory(path: &Path) -> Result<(), NotTrusted> {
+    check_judged(path, way(&path.join("of"))?.owners)
+}
+
+fn check_judged(path: &Path, owners: Owners) -> Result<(), NotTrusted> {
     let about = std::fs::metadata(path)?;
-    let writers = if about.mode() & STICKY == 0 { OTHERS_WRITE } else { 0 };
-    match judge(&about, writers, geteuid().as_raw()) {
+    // Whoever may write to a directory may move a file of the caller's or of root's there, also where it is sticky.
+    match judge(&about, OTHERS_WRITE, owners) {
         None => Ok(()),
         Some(why) => Err(NotTrusted::Distrust(format!(
             "{}: {} and could change files there that make you run commands: they are not used; {}",
@@ -159,14 +164,35 @@ pub fn check_directory(path: &Path) -> Result<(), NotTrusted> {
 /// # Errors
 /// When a directory or a link cannot be examined.
 pub fn exchangeable(path: &Path) -> io::Result<Option<String>> {
-    let is_mapped =
-        std::fs::read_to_string("/proc/self/uid_map").map_or(true, |map| is_whole(&map));
-    let caller = geteuid().as_raw();
-    let judged = |at: &Path, about: &Metadata, writers| match judge(about, writers, caller) {
-        // Root of the machine has no number in a user namespace, nor have others: what is directly in `/` is root's.
-        Some(TrustWhy::Owner(OVERFLOW)) if !is_mapped && at.components().count() <= 2 => None,
-        why => why,
-    };
+    Ok(way(path)?.who)
+}
+
+/// What is on the way to a file.
+struct Way {
+    /// Who could exchange something there.
+    who: Option<String>,
+    /// Who is trusted at its end.
+    owners: Owners,
+}
+
+fn way(path: &Path) -> io::Result<Way> {
+    let mut owners = Owners::of_caller();
+    owners.unknown_is_root = is_root_unknown()?;
+    let who = exchanging(path, |about, writers| {
+        // Nobody but root has made directories above the first that is the caller's.
+        owners.unknown_is_root &= about.uid() == OVERFLOW;
+        let why = judge(about, writers, owners);
+        owners.unknown_is_root &= about.mode() & OTHERS_WRITE == 0 || about.is_symlink();
+        why
+    })?;
+    Ok(Way { who, owners })
+}
+
+/// As [`exchangeable`], by this judgement of directories and links.
+fn exchanging(
+    path: &Path,
+    mut judged: impl FnMut(&Metadata, u32) -> Option<TrustWhy>,
+) -> io::Result<Option<String>> {
     let (mut here, mut rest, mut links) = (PathBuf::new(), steps(&std::path::absolute(path)?), 0);
     while let Some(step) = rest.pop() {
         let name = match &step {
@@ -183,7 +209,7 @@ pub fn exchangeable(path: &Path) -> io::Result<Option<String>> {
         let above = std::fs::symlink_metadata(&here)?;
         // What is in a sticky directory has an owner, who is judged as well.
         let writers = if above.mode() & STICKY == 0 { OTHERS_WRITE } else { 0 };
-        if let Some(why) = judged(&here, &above, writers) {
+        if let Some(why) = judged(&above, writers) {
             return Ok(Some(format!("{}: {} and", here.display(), why.text_of_directory())));
         }
         let at = here.join(name);
@@ -194,14 +220,14 @@ pub fn exchangeable(path: &Path) -> io::Result<Option<String>> {
         };
         if !about.is_symlink() {
             // Whoever may write to a directory may move it to where everybody may write.
-            if about.is_dir() && above.mode() & about.mode() & OTHERS_WRITE != 0 {
+            if about.is_dir() && above.mode() & OTHERS_WRITE != 0 && is_others_to_move(&about) {
                 let why = TrustWhy::Writable(about.mode() & 0o7777).text_of_directory();
                 return Ok(Some(format!("{}: {why} and", at.display())));
             }
             here = at;
             continue;
         }
-        if let Some(why) = judged(&at, &about, 0) {
+        if let Some(why) = judged(&about, 0) {
             return Ok(Some(format!("{}: {}, and its owner", at.display(), why.text())));
         }
         // Everybody may move a link there, whoever owns it.
@@ -219,6 +245,12 @@ pub fn exchangeable(path: &Path) -> io::Result<Option<String>> {
         rest.extend(steps(&std::fs::read_link(&at)?));
     }
     Ok(None)
+}
+
+/// Whether a directory is one that another user may move: who may write to it, and to where it is and where it goes.
+fn is_others_to_move(about: &Metadata) -> bool {
+    let is_of_others = about.gid() != getegid().as_raw();
+    about.mode() & OTHERS_WRITE != 0 || (is_of_others && about.mode() & GROUP_WRITES != 0)
 }
 
 /// The most links that are followed, as by the kernel.
@@ -245,6 +277,13 @@ fn steps(path: &Path) -> Vec<Step> {
 /// The number of users that a namespace does not know.
 const OVERFLOW: u32 = 65534;
 
+/// Whether this process is in a user namespace that does not know root: neither root nor other users have a number there.
+fn is_root_unknown() -> io::Result<bool> {
+    let map = std::fs::read_to_string("/proc/self/uid_map");
+    let is_whole = map.map_or(true, |map| is_whole(&map));
+    Ok(!is_whole && std::fs::symlink_metadata("/")?.uid() == OVERFLOW)
+}
+
 /// Whether a user namespace with this map knows all users.
 fn is_whole(map: &str) -> bool {
     let counts = map.lines().filter_map(|line| line.split_whitespace().nth(2)?.parse::<u32>().ok());
@@ -261,7 +300,7 @@ pub fn check_way(directory: &Path) -> Result<(), NotTrusted> {
         let about = std::fs::symlink_metadata(above)?;
         // What is in a sticky directory has an owner, who is judged as well.
         let writers = if about.mode() & STICKY == 0 { GROUP_WRITES | OTHERS_WRITE } else { 0 };
-        if let Some(why) = judge(&about, writers, geteuid().as_raw()) {
+        if let Some(why) = judge(&about, writers, Owners::of_caller()) {
             return Err(NotTrusted::Distrust(format!(
                 "{}: {} and could exchange files on the way to the sheaf.toml in {}, which makes \
                  you run commands: it is not used; {}",
@@ -350,9 +389,27 @@ impl TrustWhy {
     }
 }
 
-fn judge(about: &Metadata, writers: u32, caller: u32) -> Option<TrustWhy> {
+/// Whose files are trusted: the caller's and root's.
+#[derive(Clone, Copy)]
+struct Owners {
+    caller: u32,
+    /// So are those of users without a number.
+    unknown_is_root: bool,
+}
+
+impl Owners {
+    fn of_caller() -> Self {
+        Self { caller: geteuid().as_raw(), unknown_is_root: false }
+    }
+
+    fn has(self, owner: u32) -> bool {
+        owner == self.caller || owner == 0 || (self.unknown_is_root && owner == OVERFLOW)
+    }
+}
+
+fn judge(about: &Metadata, writers: u32, owners: Owners) -> Option<TrustWhy> {
     let (owner, mode) = (about.uid(), about.mode() & 0o7777);
-    if owner != caller && owner != 0 {
+    if !owners.has(owner) {
         return Some(TrustWhy::Owner(owner));
     }
     // What is no file of a file system (the pipe of a shell's `<(…)`) has no mode that says
@@ -417,7 +474,7 @@ mod tests {
     fn config_writable_by_others_is_not_used() {
         let place = Place::new();
         for (dir, file) in
-            [(0o755, 0o644), (0o700, 0o600), (0o775, 0o755), (0o1777, 0o644), (0o755, 0o444)]
+            [(0o755, 0o644), (0o700, 0o600), (0o775, 0o755), (0o1775, 0o644), (0o755, 0o444)]
         {
             place.modes(dir, file);
             assert_eq!(place.said(), (String::new(), String::new()), "{dir:o} {file:o}");
@@ -430,15 +487,18 @@ mod tests {
             );
             assert_eq!(place.said(), (told.clone(), told));
         }
-        place.modes(0o777, 0o644);
-        let told = "DIR: others can write to this directory (mode 0777) and could change files \
-                    there that make you run commands: they are not used; mend it with: chmod o-w \
-                    DIR";
-        assert_eq!(
-            place.said(),
-            (told.to_owned(), String::new()),
-            "a file that is named counts by itself"
-        );
+        for mode in [0o777, 0o1777] {
+            place.modes(mode, 0o644);
+            let told = format!(
+                "DIR: others can write to this directory (mode {mode:04o}) and could change files \
+                 there that make you run commands: they are not used; mend it with: chmod o-w DIR"
+            );
+            assert_eq!(
+                place.said(),
+                (told, String::new()),
+                "a file that is named counts by itself"
+            );
+        }
         place.modes(0o755, 0o644);
     }
 
@@ -473,11 +533,12 @@ mod tests {
         if !geteuid().is_root() {
             let (own, root) = (place.dir().metadata().unwrap(), Path::new("/").metadata().unwrap());
             assert_eq!(
-                judge(&root, OTHERS_WRITE, geteuid().as_raw()),
+                judge(&root, OTHERS_WRITE, Owners::of_caller()),
                 None,
                 "root's is as good as one's own"
             );
-            assert_eq!(judge(&own, 0, geteuid().as_raw() + 1), Some(TrustWhy::Owner(own.uid())));
+            let other = Owners { caller: geteuid().as_raw() + 1, unknown_is_root: true };
+            assert_eq!(judge(&own, 0, other), Some(TrustWhy::Owner(own.uid())));
             return;
         }
         chown(place.file(), Some(SOMEBODY), None).unwrap();
@@ -493,7 +554,11 @@ mod tests {
         assert_eq!(place.said(), (told.to_owned(), String::new()));
         let about = place.file().metadata().unwrap();
         assert_eq!(
-            judge(&about, GROUP_WRITES | OTHERS_WRITE, SOMEBODY),
+            judge(
+                &about,
+                GROUP_WRITES | OTHERS_WRITE,
+                Owners { caller: SOMEBODY, unknown_is_root: false }
+            ),
             None,
             "root's is as good as one's own"
         );
@@ -616,6 +681,11 @@ mod tests {
         assert!(matches!(open(&link.join("own/sheaf.toml")), Err(NotTrusted::Distrust(_))));
         // So it may be with a directory to which everybody may write, though it is sticky.
         std::fs::set_permissions(&home, PermissionsExt::from_mode(0o1777)).unwrap();
+        assert!(matches!(open(&home.join("own/sheaf.toml")), Err(NotTrusted::Distrust(_))));
+        // And with one to which its group may write.
+        std::fs::set_permissions(&home, PermissionsExt::from_mode(0o1775)).unwrap();
+        assert!(open(&home.join("own/sheaf.toml")).is_ok());
+        chown(&home, None, Some(4711)).unwrap();
         assert!(matches!(open(&home.join("own/sheaf.toml")), Err(NotTrusted::Distrust(_))));
         // A user namespace knows few users, and the machine's root is none of them.
         assert!(is_whole("         0          0 4294967295\n") && is_whole(""));

@@ -94,7 +94,7 @@ pub struct GrepArgs {
     #[arg(long, value_name = "GLOB", help_heading = "Files")]
     pub exclude: Vec<String>,
 
-    /// Look into gzip, zstd, xz and bzip2 files; those of other compressors fail
+    /// Look into gzip, zstd, xz and bzip2 files; those of other compressors and zip, 7z and rar fail
     #[arg(short = 'z', long, help_heading = "Files")]
     pub search_zip: bool,
 

@@ -12,6 +12,8 @@ use std::path::Path;
 
 /// In a directory with this bit everybody may make names.
 const ANYBODY: u32 = 0o0002;
+/// In one with this bit its group may.
+const GROUP: u32 = 0o0020;
 /// With this one, too, each may remove its own only.
 const STICKY: u32 = 0o1000;
 
@@ -37,9 +39,12 @@ impl Makers {
         self.users.push(dir.uid);
         if dir.mode & ANYBODY != 0 {
             // Whoever may not write to a directory cannot move it there, but may move a link or a file.
-            let is_kept = |found: &&Metadata| {
-                dir.mode & STICKY != 0 && found.is_dir() && found.mode & ANYBODY == 0
+            let is_movers = |found: &Metadata| {
+                let is_of_others = found.gid != rustix::process::getegid().as_raw();
+                found.mode & ANYBODY != 0 || (is_of_others && found.mode & GROUP != 0)
             };
+            let is_kept =
+                |found: &&Metadata| dir.mode & STICKY != 0 && found.is_dir() && !is_movers(found);
             match found.filter(is_kept) {
                 Some(found) => self.users.push(found.uid),
                 None => self.anybody = true,

@@ -28,6 +28,8 @@ pub(super) struct Writer {
     /// It writes into a directory in which others may have put links where nobody has typed the file's name.
     within_tree: bool,
     chmod: Option<CopyMode>,
+    /// What a change of modes begins without.
+    umask: u32,
     chown: Owner,
     user: Arc<User>,
 }
@@ -66,6 +68,7 @@ impl Writer {
             preserve: options.preserve,
             lenient: options.lenient,
             within_tree: false,
+            umask: if options.chmod.is_some() { sheaf_file::umask() } else { 0 },
             chmod: options.chmod.clone(),
             chown: options.chown.as_deref().map(Owner::resolve).transpose()?.unwrap_or_default(),
             user: Arc::new(User {
@@ -346,7 +349,7 @@ impl Writer {
         let owner = Owner { uid: self.chown.uid.or(owner.uid), gid: self.chown.gid.or(owner.gid) };
         let mode = match self.chmod.as_ref().filter(|change| change.concerns(false)) {
             Some(change) if self.preserve => Some(change.apply(kept_mode, false)),
-            Some(change) => Some(change.apply(attrs.mode & 0o777, false)),
+            Some(change) => Some(change.apply(attrs.mode & 0o777 & !self.umask, false)),
             None => self.preserve.then_some(kept_mode),
         };
         // A mode that is given is all there is to it, as in the source.
@@ -367,7 +370,7 @@ impl Writer {
             (Some(change), _) if self.preserve => Some(change.apply(kept_mode, true)),
             // A new directory has the set-gid bit from the one that it is in.
             (Some(change), Some(made)) => {
-                Some(change.apply(attrs.mode & 0o777 | made & 0o6000, true))
+                Some(change.apply(attrs.mode & 0o777 & !self.umask | made & 0o6000, true))
             }
             (None, Some(made)) if !self.preserve => {
                 // As the umask left it, without the rights that were added to fill it.

@@ -51,6 +51,9 @@ fn is_of_unknown_form(head: &[u8], path: &[u8]) -> bool {
         [0x04, 0x22, 0x4d, 0x18, ..] | [0x02, 0x21, 0x4c, 0x18, ..] => true,
         // compress, and the others of its time that gzip knows.
         [0x1f, 0x9d | 0xa0 | 0x1e, ..] => true,
+        // Zip, 7z, rar.
+        [b'P', b'K', 3, 4, ..] | [b'7', b'z', 0xbc, 0xaf, 0x27, 0x1c, ..] => true,
+        [b'R', b'a', b'r', b'!', 0x1a, 7, ..] => true,
         // lzip, lzop, framed snappy.
         [b'L', b'Z', b'I', b'P', ..] | [0x89, b'L', b'Z', b'O', 0, ..] => true,
         [0xff, 0x06, 0, 0, b's', b'N', b'a', b'P', b'p', b'Y', ..] => true,
@@ -220,6 +223,9 @@ pub(super) mod tests {
             b"\x27\xb5\x2f\xfd",
             &lzma(1 << 23, u64::MAX),
             &lzma(3 << 22, 1 << 20),
+            b"PK\x03\x04\x14\0",
+            b"7z\xbc\xaf\x27\x1c\0\x04",
+            b"Rar!\x1a\x07\x01\0",
         ] {
             assert!(refused(data, "/file"), "{data:?}");
         }

@@ -1,6 +1,11 @@
 //! Sizes and modes as people read them.
 use sheaf_file::{FileKind, Metadata};
 
+/// The beginning of the minute of a time; the earliest minute has none.
+pub fn to_the_minute(seconds: i64) -> i64 {
+    seconds.checked_sub(seconds.rem_euclid(60)).unwrap_or(i64::MIN)
+}
+
 /// A size as `ls -h` and `du -h` write it: at most four characters, rounded up.
 pub fn size(bytes: u64) -> String {
     const UNITS: &[u8] = b"KMGTPE";

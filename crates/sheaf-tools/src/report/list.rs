@@ -404,7 +404,7 @@ impl Lister {
         let time = match (self.options.time.of(metadata), self.options.full_time) {
             (None, _) => "?".to_owned(),
             (Some(time), true) => format!("{}.{}", time.seconds, time.nanoseconds),
-            (Some(time), false) => (time.seconds.div_euclid(60) * 60).to_string(),
+            (Some(time), false) => human::to_the_minute(time.seconds).to_string(),
         };
         let (mode, nlink) = (human::mode(metadata), metadata.nlink);
         let (owner, group) = match self.options.numeric {

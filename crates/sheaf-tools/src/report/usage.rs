@@ -61,7 +61,7 @@ impl UsageUnit {
 /// A time to the minute, so that rows that look the same are, and a tab. The reader writes it in its
 /// zone.
 fn time_text(seconds: i64) -> String {
-    format!("{}\t", seconds.div_euclid(60) * 60)
+    format!("{}\t", human::to_the_minute(seconds))
 }
 
 /// Files counted in one step.

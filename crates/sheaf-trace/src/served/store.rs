@@ -299,8 +299,11 @@ impl ServedStore {
             let place = places.iter_mut().find(|place| place.host.as_bytes() == host);
             if let Some(place) = place {
                 let count = row.bytes.max(0) as u64;
-                place.lost += count;
-                place.unplaced += if row.errno == UNPLACED_ERRNO { count } else { 0 };
+                // A buffer of another user may say anything.
+                place.lost = place.lost.saturating_add(count);
+                if row.errno == UNPLACED_ERRNO {
+                    place.unplaced = place.unplaced.saturating_add(count);
+                }
             }
         }
         let mut numbered =
@@ -336,7 +339,8 @@ impl ServedStore {
             if !is_kept {
                 let is_lost = Some(row.op) == lost;
                 let operations = if is_lost { row.bytes.max(0) as u64 } else { 1 };
-                *before.entry(row.host).or_default() += operations;
+                let before = before.entry(row.host).or_default();
+                *before = before.saturating_add(operations);
             }
             is_kept
         });
@@ -344,7 +348,7 @@ impl ServedStore {
             let host = batch.names.text(host);
             let place = places.iter_mut().find(|place| place.host.as_bytes() == host);
             if let Some(place) = place {
-                place.before += operations;
+                place.before = place.before.saturating_add(operations);
             }
         }
         let ready = self.kept.filter.ready();

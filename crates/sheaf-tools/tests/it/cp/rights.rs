@@ -97,6 +97,29 @@ fn part_of_a_mode_leaves_the_umask_to_the_rest() {
     assert_eq!(modes("dirs"), [0o750, file]);
 }
 
+/// A change of modes begins with what the umask leaves, so that no part of it gives what nobody asked for.
+#[test]
+fn change_of_modes_begins_with_what_the_umask_leaves() {
+    let here = tempfile::tempdir().unwrap();
+    let from = here.path().join("f");
+    std::fs::write(&from, "x").unwrap();
+    set_mode(&from, 0o667);
+    let cluster = Cluster::new(1);
+    let umask = sheaf_file::umask();
+    assert_ne!(umask & 0o022, 0, "the umask of tests");
+    for (text, expected) in
+        [("u+x", 0o767 & !umask), ("o-r", 0o663 & !umask), ("g=u", 0o667 & !umask & !0o070 | 0o060)]
+    {
+        let options = CopyOptions {
+            chmod: Some(CopyMode::parse(text, umask).unwrap()),
+            sync: false,
+            ..CopyOptions::default()
+        };
+        copy(&cluster, &from, &format!("/{text}"), &options);
+        assert_eq!(mode(&cluster.path(0, text)), expected, "{text}");
+    }
+}
+
 /// Without -p a new directory gets what `cp -r` gives it, also its sticky bit.
 #[test]
 fn new_directories_get_the_modes_that_cp_gives_them() {
