@@ -7,6 +7,7 @@
 //! step goes on for that request. A host that does not come to ask, because it hangs in a system
 //! call, misses its deadline.
 use super::call::said;
+use super::lane::AtOnce;
 use super::{GroupJob, GroupLane};
 use crate::aggregate::Partial;
 use crate::tool::AskedTool;
@@ -117,14 +118,17 @@ impl Attention {
         }
         present.due =
             Some(now + if present.kind == AttentionKind::Feed { FEED_LOOK } else { LOOK });
-        while let Some((job, kind)) = self.lane.next_at_once(self.leaf, present.kind) {
-            match kind {
-                Some(kind) => {
+        while let Some((job, at_once)) = self.lane.next_at_once(self.leaf, present.kind, now) {
+            match at_once {
+                AtOnce::OfThis(kind) => {
                     present = Present::new(&job, kind, now);
                     self.handle.with(|leaf| leaf.consumed(self.lane.stream, job.frame_bytes));
                     break;
                 }
-                None => self.reply(job.wave, &Partial::default(), job.frame_bytes),
+                AtOnce::OfOthers => self.reply(job.wave, &Partial::default(), job.frame_bytes),
+                AtOnce::Early(eager) => {
+                    self.reply(job.wave, &said(self.leaf, false, b"", eager), job.frame_bytes);
+                }
             }
         }
         *self.present() = present;

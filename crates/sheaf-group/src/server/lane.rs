@@ -55,6 +55,27 @@ pub(super) struct GroupJob {
     _held: Holding,
     /// Nobody waits for the answer any more.
     pub cancelled: Arc<AtomicBool>,
+    came: Instant,
+}
+
+/// What is answered while other work goes on.
+pub(super) enum AtOnce {
+    /// A request to other leaves, which only wants to know that this one lives.
+    OfOthers,
+    /// One for more of the answer that is being made, which is then of this kind, and the one that is worked on.
+    OfThis(AttentionKind),
+    /// One for an answer to input that is still being taken in: there is nothing yet, and will be more. Who sends its body
+    /// at once.
+    Early(u32),
+}
+
+impl GroupJob {
+    /// Whether a quarter of its time is over.
+    fn has_waited(&self, now: Instant) -> bool {
+        self.deadline.is_some_and(|at| {
+            now.saturating_duration_since(self.came) * 3 >= at.saturating_duration_since(now)
+        })
+    }
 }
 
 struct Parts {
@@ -193,29 +214,43 @@ impl GroupLane {
         })
     }
 
-    /// The next request, if it need not wait for the work that goes on: one for other leaves, which
-    /// only wants to know that this one lives; or one for more of the answer that is being made,
-    /// which is then of this kind, and the one that is worked on.
+    /// The next request, if it need not wait for the work that goes on. Behind the input that is taken in there may be
+    /// more, which may take longer than anybody waits.
     pub fn next_at_once(
         &self,
         leaf: u32,
         at_work: AttentionKind,
-    ) -> Option<(GroupJob, Option<AttentionKind>)> {
+        now: Instant,
+    ) -> Option<(GroupJob, AtOnce)> {
         let mut queue = self.queue();
-        let job = queue.jobs.front().filter(|job| job.answer)?;
-        let kind = match Request::decode(&job.packet).ok()?.0 {
-            Request::More { leaves, .. } if !leaves.contains(leaf) => None,
-            Request::More { answer, .. } if matches!(at_work, AttentionKind::Answer { .. }) => {
-                Some(AttentionKind::Answer { eager: answer.eager })
+        let is_input = |job: &GroupJob| {
+            !job.answer && matches!(Request::decode(&job.packet), Ok((Request::Feed, _)))
+        };
+        let at = match at_work {
+            AttentionKind::Feed => queue.jobs.iter().position(|job| !is_input(job))?,
+            _ => 0,
+        };
+        let job = queue.jobs.get(at).filter(|job| job.answer)?;
+        let at_once = match Request::decode(&job.packet).ok()?.0 {
+            Request::More { leaves, .. } | Request::Fetch { leaves, .. }
+                if !leaves.contains(leaf) =>
+            {
+                AtOnce::OfOthers
             }
-            Request::Fetch { leaves, .. } if !leaves.contains(leaf) => None,
+            Request::More { answer, .. } => match at_work {
+                AttentionKind::Answer { .. } => {
+                    AtOnce::OfThis(AttentionKind::Answer { eager: answer.eager })
+                }
+                AttentionKind::Feed if job.has_waited(now) => AtOnce::Early(answer.eager),
+                _ => return None,
+            },
             _ => return None,
         };
-        let job = queue.jobs.pop_front()?;
-        if kind.is_some() {
+        let job = queue.jobs.remove(at)?;
+        if let AtOnce::OfThis(_) = at_once {
             queue.current = Some((job.wave, Arc::clone(&job.cancelled)));
         }
-        Some((job, kind))
+        Some((job, at_once))
     }
 
     /// The reply to a request that comes twice; `ESTALE` for one that is older than the last.
@@ -311,6 +346,7 @@ impl Parts {
             frame_bytes: self.frame_bytes,
             _held: self.held,
             cancelled: Arc::new(AtomicBool::new(is_cancelled)),
+            came: Instant::now(),
         }
     }
 }

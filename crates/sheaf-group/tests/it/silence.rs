@@ -98,10 +98,38 @@ impl Running for Working {
     }
 }
 
+/// Takes each packet of its input in slowly, and shows that it is at it; answers with how much it was, and how many
+/// packets.
+struct Slow;
+#[derive(Default)]
+struct SlowInput(usize, u8);
+
+impl Tool for Slow {
+    fn start(&self, _: &[u8], _: &Host) -> Result<Box<dyn Running>, Errno> {
+        Ok(Box::new(SlowInput::default()))
+    }
+}
+
+impl Running for SlowInput {
+    fn feed(&mut self, data: Bytes, host: &Host) {
+        for _ in 0..25 {
+            std::thread::sleep(Duration::from_millis(5));
+            assert!(!host.should_stop());
+        }
+        (self.0, self.1) = (self.0 + data.len(), self.1 + 1);
+    }
+
+    fn step(&mut self, answer: &mut Reply, _: &Host) -> Step {
+        answer.bytes().extend([self.0 as u8, self.1]);
+        Step::Done
+    }
+}
+
 fn tools() -> Tools {
     let mut tools = Tools::default();
     tools.register("hang", Hang);
     tools.register("work", Work);
+    tools.register("slow", Slow);
     tools
 }
 
@@ -270,6 +298,34 @@ fn hosts_at_work_are_waited_for() {
                 .collect();
             let everyone = cluster.everyone();
             assert_eq!(said, [(b"begun".to_vec(), everyone.clone()), (b"done".to_vec(), everyone)]);
+        });
+    }
+}
+
+/// All of it may be under way to them, and takes many times what a host may be silent.
+#[test]
+fn hosts_that_take_input_slowly_are_waited_for() {
+    let cluster = Cluster::new(3);
+    for shape in ["flat", "1x1x300"] {
+        run(async {
+            let limits = Limits::default().with_timeout(SILENCE);
+            let client = client(&cluster, shape, limits);
+            let mut call = client.call(&cluster.everyone(), "slow", b"").unwrap();
+            let begun = Instant::now();
+            for _ in 0..20 {
+                call.feed(b"x").await;
+            }
+            assert!(begun.elapsed() < WORK, "nobody waits for room");
+            let mut classes = call.next_bodies().await.unwrap();
+            while call.has_more() {
+                classes.extend(call.next_bodies().await.unwrap());
+            }
+            assert!(begun.elapsed() >= WORK);
+            assert!(call.outcome().is_ok(), "{:?}", call.outcome());
+            let said: Vec<_> = classes.iter().filter(|class| class.len > 0).collect();
+            assert_eq!(said.len(), 1);
+            assert_eq!(said[0].members.leaves(), cluster.everyone());
+            assert_eq!(said[0].body.as_deref(), Some(&[20, 20][..]));
         });
     }
 }

@@ -2,7 +2,7 @@
 use crate::cluster::{Cluster, run};
 use crate::concurrent::polled;
 use bytes::Bytes;
-use sheaf_core::Errno;
+use sheaf_core::{Errno, RangeSet};
 use sheaf_group::GroupError;
 use sheaf_group::entry::{AnswerForm, Entry, EntryKind, EntryStats, Merged, Sink};
 use sheaf_group::tool::{Host, Reply, Running, Step, Tool, Tools};
@@ -110,6 +110,41 @@ impl Running for Hold {
     fn step(&mut self, _: &mut Reply, _: &Host) -> Step {
         panic!("asked for an answer to a part of its input");
     }
+}
+
+/// Has a fault on the host with leaf 1.
+struct Fault;
+struct Faulty;
+
+impl Tool for Fault {
+    fn start(&self, _: &[u8], _: &Host) -> Result<Box<dyn Running>, Errno> {
+        Ok(Box::new(Faulty))
+    }
+}
+
+impl Running for Faulty {
+    fn step(&mut self, _: &mut Reply, host: &Host) -> Step {
+        assert_ne!(host.leaf, 1, "a fault");
+        Step::Done
+    }
+}
+
+#[test]
+fn fault_of_a_tool_is_an_error_of_its_host_at_once() {
+    let cluster = Cluster::new(3);
+    run(async {
+        let mut tools = tools();
+        tools.register("fault", Fault);
+        let client = cluster.session_with("flat", tools);
+        for _ in 0..2 {
+            let begun = Instant::now();
+            let mut call = client.call(&cluster.everyone(), "fault", b"").unwrap();
+            while call.next_entries(&mut Merged::new()).await.unwrap() {}
+            let outcome = call.finish();
+            assert_eq!(outcome.failed, [(Errno::IO, RangeSet::single(1))], "{outcome:?}");
+            assert!(outcome.silent.is_empty() && begun.elapsed() < Duration::from_secs(20));
+        }
+    });
 }
 
 fn tools() -> Tools {
