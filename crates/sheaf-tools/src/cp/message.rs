@@ -85,11 +85,24 @@ pub(super) enum CopyRecord {
     /// The source could not be read to its end; the file is left as it was.
     FileAbort,
     /// A symbolic link.
-    Symlink { path: Vec<u8>, target: Vec<u8>, attrs: Attrs },
-    /// Another name of a file that was sent before.
+    Symlink {
+        path: Vec<u8>,
+        target: Vec<u8>,
+        attrs: Attrs,
+        /// Other records may link to it.
+        linked: bool,
+    },
+    /// Another name of what was sent before.
     Hardlink { path: Vec<u8>, source: u32, target: Vec<u8> },
     /// A named pipe or a device.
-    Node { path: Vec<u8>, kind: Special, rdev: u64, attrs: Attrs },
+    Node {
+        path: Vec<u8>,
+        kind: Special,
+        rdev: u64,
+        attrs: Attrs,
+        /// Other records may link to it.
+        linked: bool,
+    },
     /// That was all.
     End,
 }

@@ -1,5 +1,5 @@
 //! A host takes in a copy: record after record, as they come.
-use super::message::{Attrs, CopyRecord, PutParams, Special, Totals, malformed, next_record};
+use super::message::{Attrs, CopyRecord, PutParams, Totals, malformed, next_record};
 use super::place::{Dir, Writer, directory_of};
 use bytes::Bytes;
 use sheaf_core::Errno;
@@ -174,11 +174,13 @@ impl Receiver {
                     self.begin_file(path, place, attrs, linked, source.as_ref());
                 }
             }
-            CopyRecord::Symlink { path, target, attrs } => {
-                self.link(&path, |writer, place| writer.symlink(place, &target, &attrs));
+            CopyRecord::Symlink { path, target, attrs, linked } => {
+                self.link(path, linked, |writer, place| writer.symlink(place, &target, &attrs));
             }
-            CopyRecord::Node { path, kind, rdev, attrs } => self.node(&path, kind, rdev, &attrs),
-            CopyRecord::Hardlink { path, source, target } => self.hard_link(&path, source, target),
+            CopyRecord::Node { path, kind, rdev, attrs, linked } => {
+                self.link(path, linked, |writer, place| writer.node(place, kind, rdev, &attrs));
+            }
+            CopyRecord::Hardlink { path, source, target } => self.hard_link(path, source, target),
         }
     }
 
@@ -380,7 +382,7 @@ impl Receiver {
         }
     }
 
-    fn hard_link(&mut self, path: &[u8], source: u32, target: Vec<u8>) {
+    fn hard_link(&mut self, path: Vec<u8>, source: u32, target: Vec<u8>) {
         let Some(base) = self.bases.get(source as usize) else {
             return;
         };
@@ -388,25 +390,36 @@ impl Receiver {
         let key = (source, target);
         let failed = self.failed_links.get(&key).copied();
         let expected = self.linked.get(&key).copied();
-        self.link(path, |writer, place| match failed {
+        self.link(path, false, |writer, place| match failed {
             // What has the name there is not what was to be linked to.
             Some(errno) => Err(errno),
             None => writer.hard_link(&file, place, expected),
         });
     }
 
-    fn node(&mut self, path: &[u8], kind: Special, rdev: u64, attrs: &Attrs) {
-        self.link(path, |writer, place| writer.node(place, kind, rdev, attrs));
-    }
-
-    fn link(&mut self, path: &[u8], make: impl FnOnce(&Writer, &Path) -> Result<(), Errno>) {
-        let Some(place) = self.enter_file(path) else { return };
+    fn link(
+        &mut self,
+        path: Vec<u8>,
+        is_linked: bool,
+        make: impl FnOnce(&Writer, &Path) -> Result<(), Errno>,
+    ) {
+        let Some(place) = self.enter_file(&path) else { return };
         if self.dry_run {
             return self.imagine(&place);
         }
-        match self.writer().map(|writer| make(writer, &place)) {
-            Some(Ok(())) => self.totals.links += 1,
-            Some(Err(errno)) => self.fail(&place, errno),
+        let made = self.writer().map(|writer| {
+            make(writer, &place)?;
+            // Another name is one of this, and of nothing that takes its place.
+            is_linked.then(|| Ok(writer.export.lstat(&place)?.id())).transpose()
+        });
+        match made {
+            Some(Ok(id)) => {
+                self.totals.links += 1;
+                if let Some(id) = id.filter(|_| self.linked.len() < LINKED_FILES_MAX) {
+                    self.linked.insert((self.bases.len() as u32 - 1, path), id);
+                }
+            }
+            Some(Err(errno)) => self.fail_file(path, &place, is_linked, errno),
             None => {}
         }
     }

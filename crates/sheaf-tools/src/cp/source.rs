@@ -231,7 +231,8 @@ impl SourceReader<'_> {
         follow: bool,
     ) -> Result<(), Halt> {
         let path = relative.to_vec();
-        if metadata.nlink > 1 && !metadata.is_dir() && self.link_again(&path, metadata)? {
+        let linked = self.options.hard_links && metadata.nlink > 1 && !metadata.is_dir();
+        if linked && self.link_again(&path, metadata)? {
             return Ok(());
         }
         let special = match metadata.kind {
@@ -250,7 +251,9 @@ impl SourceReader<'_> {
                 let target =
                     self.root.clone()?.read_link(at)?.into_os_string().into_encoded_bytes();
                 let attrs = self.attrs(at, metadata, false)?;
-                return Ok(self.record(&CopyRecord::Symlink { path, target, attrs })?);
+                self.record(&CopyRecord::Symlink { path: path.clone(), target, attrs, linked })?;
+                self.may_link(linked, path, metadata);
+                return Ok(());
             }
             FileKind::Fifo => Special::Fifo,
             FileKind::CharDevice => Special::CharDevice,
@@ -258,14 +261,23 @@ impl SourceReader<'_> {
             FileKind::Socket | FileKind::Unknown => return Err(Errno::OPNOTSUPP.into()),
         };
         let attrs = self.attrs(at, metadata, false)?;
-        Ok(self.record(&CopyRecord::Node { path, kind: special, rdev: metadata.rdev, attrs })?)
+        let (rdev, kind) = (metadata.rdev, special);
+        self.record(&CopyRecord::Node { path: path.clone(), kind, rdev, attrs, linked })?;
+        self.may_link(linked, path, metadata);
+        Ok(())
     }
 
-    /// Sends a link instead, if a file was sent under another name.
-    fn link_again(&mut self, path: &[u8], metadata: &Metadata) -> Result<bool, Stopped> {
-        if !self.options.hard_links || metadata.kind != FileKind::File {
-            return Ok(false);
+    /// Other names of what was sent become links to it.
+    fn may_link(&mut self, linked: bool, path: Vec<u8>, metadata: &Metadata) {
+        if linked && self.links.len() < LINKED_FILES_MAX {
+            let names_left = metadata.nlink - 1;
+            let first = LinkedFile { source: self.source, path, names_left };
+            self.links.insert(metadata.id(), first);
         }
+    }
+
+    /// Sends a link instead, if it was sent under another name.
+    fn link_again(&mut self, path: &[u8], metadata: &Metadata) -> Result<bool, Stopped> {
         let Some(linked) = self.links.get_mut(&metadata.id()) else {
             return Ok(false);
         };
@@ -325,11 +337,7 @@ impl SourceReader<'_> {
                 self.end_file(done)?;
             }
             // Only behind its end: the next names become links to what has arrived.
-            if linked && self.links.len() < LINKED_FILES_MAX {
-                let first =
-                    LinkedFile { source: self.source, path, names_left: expected.nlink - 1 };
-                self.links.insert(expected.id(), first);
-            }
+            self.may_link(linked, path, expected);
             break;
         }
         Ok(())

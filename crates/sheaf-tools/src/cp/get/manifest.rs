@@ -287,6 +287,13 @@ impl ManifestLister {
         }
     }
 
+    /// Other names of it are links to it.
+    fn may_link(&mut self, is_linked: bool, relative: &[u8], metadata: &Metadata) {
+        if is_linked && self.links.len() < LINKED_FILES_MAX {
+            self.links.insert(metadata.id(), relative.to_vec());
+        }
+    }
+
     fn try_list(
         &mut self,
         relative: Vec<u8>,
@@ -295,8 +302,9 @@ impl ManifestLister {
         follow: bool,
         out: &mut Vec<u8>,
     ) -> Result<(), Errno> {
-        let is_linked =
-            self.params.options.hard_links && metadata.nlink > 1 && metadata.kind == FileKind::File;
+        let has_names =
+            matches!(metadata.kind, FileKind::File | FileKind::Symlink | FileKind::Fifo);
+        let is_linked = self.params.options.hard_links && metadata.nlink > 1 && has_names;
         if is_linked && let Some(target) = self.links.get(&metadata.id()) {
             let item = ManifestItem::Hardlink { path: relative, target: target.clone() };
             self.say(&item, out);
@@ -308,9 +316,7 @@ impl ManifestLister {
                 let no_follow = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
                 let flags = OFlags::RDONLY | OFlags::NONBLOCK | no_follow;
                 let file = self.here.open_file(path, flags, Mode::empty())?;
-                if is_linked && self.links.len() < LINKED_FILES_MAX {
-                    self.links.insert(metadata.id(), relative.clone());
-                }
+                self.may_link(is_linked, &relative, metadata);
                 let has_holes = metadata.blocks.saturating_mul(512) < metadata.size;
                 let hasher = blake3::Hasher::new();
                 let path = path.to_owned();
@@ -330,6 +336,7 @@ impl ManifestLister {
             FileKind::Symlink if follow => return Err(Errno::NOENT),
             FileKind::Symlink => {
                 let target = self.here.read_link(path)?.into_os_string().into_encoded_bytes();
+                self.may_link(is_linked, &relative, metadata);
                 self.say(&ManifestItem::Symlink { path: relative, target, attrs }, out);
                 return Ok(());
             }
@@ -342,6 +349,7 @@ impl ManifestLister {
             // What comes out of a host's device or pipe has no end that one could wait for.
             return Err(Errno::OPNOTSUPP);
         }
+        self.may_link(is_linked, &relative, metadata);
         self.say(
             &ManifestItem::Node { path: relative, kind: special, rdev: metadata.rdev, attrs },
             out,

@@ -21,7 +21,7 @@ pub enum Kind {
     Symlink {
         target: usize,
     },
-    /// Another name of an earlier file.
+    /// Another name of an earlier file, link or pipe.
     Hardlink {
         of: usize,
     },
@@ -113,7 +113,10 @@ pub fn build(top: &Path, nodes: &[Node]) {
                 file.set_len(len).unwrap();
                 files.push(path.clone());
             }
-            Kind::Symlink { target } => std::os::unix::fs::symlink(TARGETS[target], &path).unwrap(),
+            Kind::Symlink { target } => {
+                std::os::unix::fs::symlink(TARGETS[target], &path).unwrap();
+                files.push(path.clone());
+            }
             Kind::Hardlink { of } if !files.is_empty() => {
                 std::fs::hard_link(&files[of % files.len()], &path).unwrap();
                 continue;
@@ -122,6 +125,7 @@ pub fn build(top: &Path, nodes: &[Node]) {
             Kind::Fifo => {
                 let mode = rustix::fs::Mode::from_raw_mode(0o644);
                 rustix::fs::mknodat(CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+                files.push(path.clone());
             }
         }
         set.push((path, node));
