@@ -124,18 +124,20 @@ impl RootAudit {
     }
 
     /// Writes what servers have changed, equal lines of several hosts as one, for as long as this is
-    /// polled.
+    /// polled; and what waits for that, when this is dropped.
     pub async fn keep(&self, client: &Client, head: &str) {
-        let network = client.network();
-        let (mut folded, mut under_way, mut seen) = (Folded::default(), UnderWay::default(), 0);
+        let (network, mut seen) = (client.network(), 0);
+        let (folded, under_way) = Default::default();
+        let mut waiting = Waiting { audit: self, client, head, folded, under_way };
         loop {
+            let Waiting { folded, under_way, .. } = &mut waiting;
             let wait = folded.due(Instant::now());
             tokio::select! {
                 // What a host has said comes before that it is lost.
                 biased;
                 want = network.wanted(AUDIT) => {
                     match postcard::from_bytes::<AuditNote>(&want.note) {
-                        Ok(note) => folded.take_in(note, want.leaf, &mut under_way),
+                        Ok(note) => folded.take_in(note, want.leaf, under_way),
                         Err(_) => tracing::warn!(leaf = want.leaf, "an audit line cannot be read"),
                     }
                 }
@@ -144,17 +146,47 @@ impl RootAudit {
                         Notice::Lost { leaves, .. } => Some(leaves),
                         _ => None,
                     });
-                    for (leaf, note) in lost.flat_map(|leaves| under_way.lose(leaves)) {
-                        let end = "not known, as the host was lost".to_owned();
-                        folded.add(AuditNote { end, ..note }, leaf, Instant::now());
+                    for leaves in lost {
+                        waiting.end(leaves, "not known, as the host was lost");
                     }
                 }
                 () = tokio::time::sleep(wait) => {}
             }
-            for (note, leaves) in folded.take(Instant::now()) {
-                self.write(&note.line(head, Some(&client.fold(&leaves))));
-            }
+            waiting.write(Instant::now());
         }
+    }
+}
+
+/// What hosts have said, and is not written yet.
+struct Waiting<'a> {
+    audit: &'a RootAudit,
+    client: &'a Client,
+    head: &'a str,
+    folded: Folded,
+    under_way: UnderWay,
+}
+
+impl Waiting<'_> {
+    /// No more comes of what is under way on these leaves.
+    fn end(&mut self, leaves: &RangeSet, why: &str) {
+        for (leaf, note) in self.under_way.lose(leaves) {
+            let note = AuditNote { end: why.to_owned(), ..note };
+            self.folded.add(note, leaf, Instant::now());
+        }
+    }
+
+    fn write(&mut self, now: Instant) {
+        for (note, leaves) in self.folded.take(now) {
+            self.audit.write(&note.line(self.head, Some(&self.client.fold(&leaves))));
+        }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let everyone = self.client.network().everyone();
+        self.end(&everyone, "not known, as the session ended");
+        self.write(Instant::now() + FOLD_TIME);
     }
 }
 

@@ -175,7 +175,11 @@ fn audit_has_a_line_for_each_client_and_each_change() {
     assert!(own.contains("audit: the session's user on the head: cp: /root/new: done\n"), "{own}");
     // What only reads is no change.
     assert!(!log.contains("cat on"), "{log}");
+    // What came last is written, too.
+    assert_eq!(run(3, &["--quiet", "chmod", "640", "h[1-4]:/root/data"]).code, Some(0));
     assert_eq!(machines.run(&["down"]).code, Some(0));
+    let (log, _) = audits(&machines, "audit", 4);
+    assert!(log.contains("audit: user 0 on h3: chmod on h[1-4]: /root/data: done\n"), "{log}");
 }
 
 /// A host that dies in the middle of a change cannot say how it ended, and what is copied into a
