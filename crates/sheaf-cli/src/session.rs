@@ -11,8 +11,8 @@ use sheaf_core::{Errno, RangeSet};
 use sheaf_group::{Client, Outcome, THREADS_MAX, USER_THREADS_MAX};
 use sheaf_session::config::Launch;
 use sheaf_session::{
-    Config, Environment, Lookup, ServerProgram, Session, SessionError, SessionIdentity, Sessions,
-    Start, registry,
+    Choices, Config, Environment, Lookup, ServerProgram, Session, SessionError, SessionIdentity,
+    Sessions, Start, registry,
 };
 use sheaf_tools::Target;
 use sheaf_tree::service::{Configs, Services};
@@ -37,6 +37,14 @@ pub const UNDO_TIME: Duration = Duration::from_millis(200);
 /// The configuration of a command.
 pub fn config(global: &GlobalArgs) -> Result<Config, SessionError> {
     Config::load(&global.choices(), &Environment::of_this_process())
+}
+
+/// The configuration of a session that is to begin.
+pub fn config_to_begin(global: &GlobalArgs) -> Result<Config, SessionError> {
+    let environment = Environment::of_this_process();
+    let choices =
+        Choices { begins: true, ..selected::with_variable(global, &environment).choices() };
+    Config::load(&choices, &environment)
 }
 
 /// Where the session of this configuration keeps its log.
@@ -618,8 +626,9 @@ pub fn report(session: &Session, config: &Config, ended: &Ended<'_>) -> Report {
     report.failures.extend(extra.iter().map(in_own_words));
     let mut gone = session.gone();
     gone.extend(session.untried());
+    let waited = waited(config);
     for (errno, leaves) in &outcome.silent {
-        causes::add(&mut report, *errno, leaves, &gone, config.timeout.value);
+        causes::add(&mut report, *errno, leaves, &gone, waited);
     }
     if report.changes.is_none() {
         report.heard = outcome.heard.clone();
@@ -627,6 +636,19 @@ pub fn report(session: &Session, config: &Config, ended: &Ended<'_>) -> Report {
     }
     report.tell_unfinished();
     report
+}
+
+/// How long a host that was silent was waited for: with a deadline some are given up before it, so that others have time.
+fn waited(config: &Config) -> Duration {
+    let (timeout, Some(deadline)) = (config.timeout.value, config.deadline) else {
+        return config.timeout.value;
+    };
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left < timeout / 10 {
+        return timeout;
+    }
+    let tenths = timeout.saturating_sub(left).as_millis() / 100;
+    Duration::from_millis(u64::try_from(tenths).unwrap_or(0) * 100)
 }
 
 /// Adds hosts that failed as a whole: the paths that they were asked for are known.

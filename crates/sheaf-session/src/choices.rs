@@ -35,6 +35,8 @@ pub struct Choices {
     pub link: Option<LinkChoice>,
     /// The running session of this name.
     pub session: Option<String>,
+    /// The session is to begin: its name says nothing of its hosts.
+    pub begins: bool,
     /// How long everything may take.
     pub timeout: Option<Duration>,
 }

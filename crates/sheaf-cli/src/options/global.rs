@@ -157,6 +157,7 @@ impl GlobalArgs {
             inner_hosts,
             link,
             session,
+            begins: false,
             timeout,
         }
     }

@@ -85,7 +85,7 @@ pub fn run(args: &UpArgs, global: &GlobalArgs) -> Result<Exit> {
     let mut global = global.clone();
     global.cluster = args.name.clone().or(global.cluster);
     let begun = Instant::now();
-    let mut config = session::config(&global)?;
+    let mut config = session::config_to_begin(&global)?;
     if !args.announce {
         Output::new(&global).announce(config.announcement.as_deref());
         Output::new(&global).note(config.note.as_deref())?;

@@ -149,6 +149,10 @@ impl Call {
         }
         let outcome = self.expect_the_worst();
         if let Some((tool, params)) = self.start.take() {
+            if let Some(patience) = self.client.patience_with_starting() {
+                // Who is being started takes nothing yet, and that is not for want of a try.
+                let _came = self.client.network().ready(patience).await;
+            }
             let request = Request::Call { tool, answer: AnswerMessage { eager: 0 } };
             self.stream.send(0, request.encode(&params), None).await;
         }

@@ -69,6 +69,11 @@ impl Client {
         if self.is_over() == Some(Errno::TIMEDOUT) { LAST_WORDS_LATE } else { LAST_WORDS }
     }
 
+    /// How long input waits for hosts that are being started, where the time is bounded: half of it.
+    pub(super) fn patience_with_starting(&self) -> Option<Duration> {
+        self.limits.deadline.map(|_| self.patience() / 2)
+    }
+
     /// How long a host may take nothing of what is sent to all. Where the time is bounded, half of
     /// it is left for the others.
     pub(super) fn patience_with_input(&self) -> Duration {

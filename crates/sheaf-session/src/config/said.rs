@@ -51,7 +51,7 @@ pub fn find(
         return of_named(file, around, choices, &said);
     }
     // Whoever says how to start servers, or which session to ask, says that it is not the default.
-    if choices.launch.is_some() || choices.session.is_some() {
+    if choices.launch.is_some() || (choices.session.is_some() && !choices.begins) {
         return Ok(outside(None));
     }
     let has_default = file.default.is_some() || file.clusters.len() == 1;

@@ -459,6 +459,20 @@ fn hosts_of_the_default_cluster_are_that_clusters() {
     removes(&home.run(&["-w", "n2", "rm", "/same"]), "n2");
     assert_eq!(present(&home, "same"), [3, 4]);
     assert_eq!(home.run(&["down"]).code, Some(0));
+    // So it is for a session of another name, by an option or by the variable.
+    for by_variable in [false, true] {
+        let option = ["--session", "two"];
+        let words = [&["-w", "n[3-4]"][..], if by_variable { &[] } else { &option }].concat();
+        let mut up = home.command(&[&["up"], &words[..]].concat());
+        up.envs(by_variable.then_some(("SHEAF_SESSION", "two")));
+        let up = Run::of(up.output().unwrap());
+        assert!(up.stderr.starts_with("session two: 2 of 2 hosts"), "{up:?}");
+        prints(&home.run(&["--session", "two", "grep", ".", "@all:/same"]), "n[3-4]:/same:x\n");
+        let down = home.run(&["down"]);
+        let told = "; running: two: end one with sheaf down NAME\n";
+        assert!(down.code == Some(3) && down.stderr.ends_with(told), "{down:?}");
+        assert_eq!(home.run(&["down", "two"]).code, Some(0));
+    }
     nothing_is_left(&home);
 }
 
