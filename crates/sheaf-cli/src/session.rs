@@ -625,7 +625,7 @@ pub fn report(session: &Session, config: &Config, ended: &Ended<'_>) -> Report {
     };
     report.failures.extend(extra.iter().map(in_own_words));
     let mut gone = session.gone();
-    gone.extend(session.untried());
+    gone.extend(session.untried().into_iter().chain(session.starting()));
     let waited = waited(config);
     for (errno, leaves) in &outcome.silent {
         causes::add(&mut report, *errno, leaves, &gone, waited);

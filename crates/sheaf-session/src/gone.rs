@@ -27,6 +27,15 @@ pub fn is_untried(cause: &str) -> bool {
     cause == UNTRIED
 }
 
+/// The cause of a host that is being started.
+const STARTING: &str = "not started: nothing has come from it so far";
+
+/// Whether a cause says that a host is being started.
+#[must_use]
+pub fn is_starting(cause: &str) -> bool {
+    cause == STARTING
+}
+
 /// What ssh says of a host whose name it cannot look up.
 pub(crate) const NAME_NOT_KNOWN: &str = "Could not resolve hostname";
 
@@ -90,6 +99,15 @@ impl Session {
     pub fn untried(&self) -> Option<Gone> {
         let leaves = self.client.network().untried();
         let (errno, cause) = (Errno::AGAIN, UNTRIED.to_owned());
+        (!leaves.is_empty()).then_some(Gone { leaves, errno, cause })
+    }
+
+    /// The leaves that are being started. They may come yet.
+    #[must_use]
+    pub fn starting(&self) -> Option<Gone> {
+        let is_others = !self.is_own();
+        let leaves = if is_others { RangeSet::new() } else { self.client.network().starting() };
+        let (errno, cause) = (Errno::AGAIN, STARTING.to_owned());
         (!leaves.is_empty()).then_some(Gone { leaves, errno, cause })
     }
 

@@ -65,7 +65,7 @@ pub use clients::{ClientSettings, ClientsMay};
 pub use config::Config;
 pub use environment::{Environment, SESSION_VARIABLE};
 pub use error::{SessionError, io_text, one_line};
-pub use gone::{Gone, NOT_STARTED, is_unreached, is_untried, without_host};
+pub use gone::{Gone, NOT_STARTED, is_starting, is_unreached, is_untried, without_host};
 pub use keep::{Come, Reachable, Reserved, is_hopeless, started};
 pub use serving::{Serving, registry, services};
 pub use session::{Lookup, Session, SessionIdentity};

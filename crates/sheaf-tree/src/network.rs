@@ -120,10 +120,20 @@ impl Network {
         self.inner.shared.peek(|core| core.membership.untried.clone())
     }
 
+    /// Leaves that are being started: nothing has come from them so far, nor is known why not. None where the tree is
+    /// another process's.
+    #[must_use]
+    pub fn starting(&self) -> RangeSet {
+        self.inner.shared.peek(|core| match core.membership.ready {
+            None => self.everyone().difference(&core.nodes[0].present()),
+            Some(_) => RangeSet::new(),
+        })
+    }
+
     /// How many leaves run, or are waited for because a link has just been lost.
     #[must_use]
     pub fn present(&self) -> u64 {
-        self.inner.shared.peek(|core| core.nodes[0].present())
+        self.inner.shared.peek(|core| core.nodes[0].present()).len()
     }
 
     /// Waits until nobody is left and nobody will come, because what had started the servers has

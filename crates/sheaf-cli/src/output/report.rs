@@ -5,7 +5,7 @@ use sheaf_core::{Errno, RangeSet};
 use sheaf_group::aggregate::ErrorClass;
 use sheaf_records::{FailedMembers, SilentHosts, Summary};
 use sheaf_session::config::Hosts;
-use sheaf_session::{NOT_STARTED, is_unreached, is_untried};
+use sheaf_session::{NOT_STARTED, is_starting, is_unreached, is_untried};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::time::Duration;
@@ -122,6 +122,7 @@ impl Silence {
             Self::Down(Some(cause)) if is_unreached(cause) => "not reached".to_owned(),
             Self::Down(_) => "host is down".to_owned(),
             Self::Unserved(_, cause) if is_untried(cause) => "not tried".to_owned(),
+            Self::Unserved(_, cause) if is_starting(cause) => "being started".to_owned(),
             Self::Unserved(..) => "it does not serve".to_owned(),
             Self::Cancelled => "interrupted before it answered".to_owned(),
             Self::Undone(why) => match &**why {
@@ -136,7 +137,9 @@ impl Silence {
                 Self::Cancelled => {
                     format!("interrupted; {NOT_KNOWN}")
                 }
-                Self::Unserved(..) => format!("it does not serve any more; {NOT_KNOWN}"),
+                Self::Unserved(Errno::PROTO, _) => {
+                    format!("it does not serve any more; {NOT_KNOWN}")
+                }
                 other => format!("{}; {NOT_KNOWN}", other.text()),
             },
         }
@@ -155,7 +158,8 @@ impl Silence {
             Self::Unserved(Errno::PROTO, cause) | Self::Down(Some(cause)) => {
                 !cause.contains(NOT_STARTED)
             }
-            Self::Unserved(..) => false,
+            // It may have come just now.
+            Self::Unserved(_, cause) => is_starting(cause),
             _ => true,
         }
     }

@@ -163,7 +163,8 @@ impl Call {
         let question =
             Request::More { leaves: RangeSet::new(), answer: AnswerMessage { eager: 0 } }
                 .encode(b"");
-        drop(self.stream.request(0, &question, self.client.patience_with_input()).await);
+        let patience = self.client.patience_with_input().await;
+        drop(self.stream.request(0, &question, patience).await);
         self.torn = false;
         self.outcome = outcome;
     }

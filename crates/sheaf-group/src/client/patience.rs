@@ -75,8 +75,12 @@ impl Client {
     }
 
     /// How long a host may take nothing of what is sent to all. Where the time is bounded, half of
-    /// it is left for the others.
-    pub(super) fn patience_with_input(&self) -> Duration {
-        if self.limits.deadline.is_some() { self.patience() / 2 } else { self.limits.timeout }
+    /// it is left for the others; less while hosts are being started, which can take nothing before.
+    pub(super) async fn patience_with_input(&self) -> Duration {
+        match self.limits.deadline {
+            None => self.limits.timeout,
+            Some(_) if self.network().ready(Duration::ZERO).await.is_some() => self.patience() / 2,
+            Some(_) => self.patience() / 8 * 7,
+        }
     }
 }

@@ -103,16 +103,16 @@ impl Node {
         }
     }
 
-    /// How many hosts' leaves below have started and are not known to be lost.
+    /// The hosts' leaves below that have started and are not known to be lost.
     #[must_use]
-    pub fn present(&self) -> u64 {
-        own::hosts(&self.below.ready.difference(&self.below.lost)).len()
+    pub fn present(&self) -> RangeSet {
+        own::hosts(&self.below.ready.difference(&self.below.lost))
     }
 
     /// Whether every leaf below is lost or has left, and none is waited for.
     #[must_use]
     pub fn is_deserted(&self) -> bool {
-        self.below.told && self.present() == 0
+        self.below.told && self.present().is_empty()
     }
 
     /// Others have let go of leaves for a node that was lost meanwhile: they are waited for.

@@ -27,6 +27,7 @@ pub(super) struct Writer {
     lenient: bool,
     /// It writes into a directory in which others may have put links where nobody has typed the file's name.
     within_tree: bool,
+    dereference: bool,
     chmod: Option<CopyMode>,
     /// What a change of modes begins without.
     umask: u32,
@@ -69,6 +70,7 @@ impl Writer {
             lenient: options.lenient,
             within_tree: false,
             umask: if options.chmod.is_some() { sheaf_file::umask() } else { 0 },
+            dereference: options.dereference,
             chmod: options.chmod.clone(),
             chown: options.chown.as_deref().map(Owner::resolve).transpose()?.unwrap_or_default(),
             user: Arc::new(User {
@@ -263,6 +265,10 @@ impl Writer {
             Special::BlockDevice => FileType::BlockDevice,
         };
         let attributes = self.attributes(attrs);
+        // As with GNU cp, which replaces by links and pipes only where it follows no links.
+        if self.dereference && self.export.lstat(path).is_ok() {
+            return Err(Errno::EXIST);
+        }
         self.replace(path, |name| {
             let (Some(parent), Some(name_only)) = (name.parent(), name.file_name()) else {
                 return Err(Errno::INVAL);

@@ -418,6 +418,30 @@ fn chown(owner: Owner, from: Owner, file: &FoundFile, is_dry: bool) -> Result<Do
     }))
 }
 
+/// That a file which is not there can be made, by its path alone.
+fn would_make_file(path: &Path, host: &Host) -> Result<(), Errno> {
+    if path.as_os_str().as_bytes().ends_with(b"/") {
+        return Err(Errno::ISDIR);
+    }
+    let mut path = path.to_owned();
+    // A link that leads nowhere is followed.
+    for _ in 0..LINKS_MAX {
+        let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+        let above = above.unwrap_or(Path::new(".")).to_owned();
+        if !host.export.stat(&above)?.is_dir() {
+            return Err(Errno::NOTDIR);
+        }
+        match host.export.read_link(&path) {
+            Ok(target) => path = above.join(target),
+            Err(_) => return Ok(()),
+        }
+    }
+    Err(Errno::LOOP)
+}
+
+/// The most links that are followed, as by the kernel.
+const LINKS_MAX: u32 = 40;
+
 fn would_truncate(
     size: impl Fn(u64) -> Result<u64, Errno>,
     create: bool,
@@ -426,7 +450,10 @@ fn would_truncate(
 ) -> Result<Done, Errno> {
     match host.export.stat(path) {
         Err(Errno::NOENT) if !create => Ok(Done::NOTHING),
-        Err(Errno::NOENT) => Ok(Done::one(format!("would be created, {} bytes", size(0)?))),
+        Err(Errno::NOENT | Errno::NOTDIR) if create => {
+            would_make_file(path, host)?;
+            Ok(Done::one(format!("would be created, {} bytes", size(0)?)))
+        }
         Ok(old) if old.is_dir() => Err(Errno::ISDIR),
         old => {
             let old = old?.size;
@@ -480,8 +507,16 @@ fn would_make_dir(
     match host.export.stat(path) {
         Ok(there) if parents && there.is_dir() => return Ok(()),
         Err(Errno::NOENT) if parents && planned.contains(path) => return Ok(()),
-        _ if host.export.lstat(path).is_ok() || planned.contains(path) => return Err(Errno::EXIST),
+        _ if planned.contains(path) => return Err(Errno::EXIST),
         _ => {}
+    }
+    // A slash at the end is no part of the name.
+    let name: PathBuf = path.components().collect();
+    if host.export.lstat(&name).is_ok() {
+        return match host.export.stat(path) {
+            Err(errno) if parents => Err(errno),
+            _ => Err(Errno::EXIST),
+        };
     }
     let mut missing = vec![path.to_owned()];
     for above in path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty()) {
@@ -491,6 +526,10 @@ fn would_make_dir(
         match host.export.stat(above) {
             Ok(metadata) if metadata.is_dir() => break,
             Ok(_) => return Err(Errno::NOTDIR),
+            // A link that leads nowhere is in the way.
+            Err(Errno::NOENT) if parents && host.export.lstat(above).is_ok() => {
+                return Err(Errno::NOENT);
+            }
             Err(Errno::NOENT) if parents => missing.push(above.to_owned()),
             Err(errno) => return Err(errno),
         }

@@ -545,6 +545,35 @@ fn set_default_list(dir: &Path, group: u16) -> bool {
     set.is_ok()
 }
 
+/// What a dry run refuses by the path, and for what reason, the change refuses, too.
+#[test]
+fn dry_run_refuses_the_paths_that_the_change_refuses() {
+    let cluster = Cluster::new(1);
+    cluster.write(0, "file", "");
+    symlink("nowhere", cluster.path(0, "dangling")).unwrap();
+    let mkdir = |parents| Edit::Mkdir { parents, mode: None };
+    let (size, reference, create) = (Some(SizeChange::To(3)), None, true);
+    let truncate = Edit::Truncate { size, reference, create };
+    run(async {
+        let client = cluster.client("flat");
+        for path in
+            ["/none/x", "/none/", "/file/", "/file/x", "/dangling/", "/dangling/x", "/dangling"]
+        {
+            for edit in [mkdir(false), mkdir(true), truncate.clone()] {
+                let errors = async |options| {
+                    let (_, edited) =
+                        apply_with(&client, &[cluster.target(path)], &edit, options).await;
+                    edited.outcome.errors.iter().map(|error| error.errno).collect::<Vec<_>>()
+                };
+                let dry = errors(DRY).await;
+                assert_eq!(dry, errors(VERBOSE).await, "{path} {edit:?}");
+                let _ = std::fs::remove_file(cluster.path(0, "nowhere"));
+                let _ = std::fs::remove_dir_all(cluster.path(0, "none"));
+            }
+        }
+    });
+}
+
 /// As `mkdir -pv`, and so does a dry run; several arguments make what they share once.
 #[test]
 fn every_directory_that_is_made_is_named() {
