@@ -298,6 +298,11 @@ impl<'a> Printer<'a> {
         if std::mem::replace(&mut self.begun, true) {
             self.out.write_all(b"\n")?;
         }
+        self.further_heading(leaves, path)
+    }
+
+    /// Another heading of the same content.
+    pub fn further_heading(&mut self, leaves: &RangeSet, path: &[u8]) -> io::Result<()> {
         self.out.write_all(b"==> ")?;
         self.name(leaves, path)?;
         self.out.write_all(b" <==\n")

@@ -23,6 +23,7 @@ use std::ffi::OsString;
 #[derive(Args, Debug)]
 #[command(
     verbatim_doc_comment,
+    override_usage = "sheaf cp [OPTIONS] <SRC>... <DEST>",
     after_help = "\
 What copies keep, besides contents and holes:
   (nothing)  the mode, less the host's umask, of files that are new; a file
@@ -51,13 +52,10 @@ Examples:
   tar c tree | sheaf cp - @all:/tmp/tree.tar"
 )]
 pub struct CpArgs {
-    /// What to copy
-    #[arg(value_name = "SRC", required = true)]
-    pub sources: Vec<OsString>,
-
-    /// Where to
-    #[arg(value_name = "DEST")]
-    pub destination: OsString,
+    /// What to copy, and where to
+    // One list, so that options may stand between them.
+    #[arg(value_name = "PLACE", required = true)]
+    pub places: Vec<OsString>,
 
     /// Copy all that can be kept: -r -p -A -X, links and hard links as such
     #[arg(short, long)]

@@ -41,6 +41,30 @@ fn input_that_is_not_open_is_no_empty_file() {
     assert_eq!(std::fs::read(home.path().join("n2/new")).unwrap(), b"");
 }
 
+#[test]
+fn options_may_stand_between_the_places() {
+    let home = two_hosts();
+    let source = home.write("source", "new\n").display().to_string();
+    let run = redirected(&home, &["cp", &source, "-p", "@all:/old"], "</dev/null");
+    assert_eq!((run.stderr.as_str(), run.code), ("copied to n[1-2]: 2 files\n", Some(0)));
+    assert_eq!(std::fs::read(home.path().join("n2/old")).unwrap(), b"new\n");
+    let run = redirected(&home, &["cp", "-p", "@all:/old"], "</dev/null");
+    let told = "sheaf: say where to copy it: sheaf cp SRC... DEST\n";
+    assert_eq!((run.stderr.as_str(), run.code), (told, Some(2)));
+}
+
+/// Equal files of one host are headings of one content, and none of them looks empty.
+#[test]
+fn equal_files_are_headings_of_one_content() {
+    let home = two_hosts();
+    for (name, text) in [("a", "x\n"), ("b", "x\n"), ("c", "")] {
+        home.write(&format!("n1/d/{name}"), text);
+    }
+    let run = redirected(&home, &["read", "-a", "classes", "n1:/d/*"], "</dev/null");
+    let shown = "==> n1:/d/a <==\n==> n1:/d/b <==\nx\n\n==> n1:/d/c <==\n";
+    assert_eq!((run.stdout.as_str(), run.code), (shown, Some(0)));
+}
+
 /// As with GNU cp, whatever links mean.
 #[test]
 fn pipe_that_is_named_is_copied_as_one_with_r() {

@@ -213,9 +213,9 @@ fn disk_that_is_frozen_fails_nobody_elses_copy() {
     let (told, took) = (std::fs::read_to_string(told).unwrap(), begun.elapsed());
     assert_eq!(code, Some(4), "{told}");
     let unclear = "it may have done it, or may do it yet";
-    let expected =
-        format!("copied to n[1,3-4]: 3 files\nn2: no answer within 8 s; {unclear} (ETIMEDOUT)\n");
-    assert!(told.starts_with(&expected), "{told}");
+    // It is given up before the time is over, so that the others have some.
+    let (begins, ends) = ("copied to n[1,3-4]: 3 files\nn2: no answer within ", "(ETIMEDOUT)\n");
+    assert!(told.starts_with(begins) && told.contains(&format!(" s; {unclear} {ends}")), "{told}");
     assert!(took < Duration::from_secs(9) + SLACK, "{took:?}");
     for host in ["n1", "n3", "n4"] {
         let copy = std::fs::read(home.path().join(format!("export/{host}/copy"))).unwrap();

@@ -63,13 +63,16 @@ fn every_command_names_the_two_hosts_that_do_not_answer() {
         let unclear = |reads, changes| if CHANGING.contains(&command[0]) { changes } else { reads };
         let late = unclear("", "; it may have done it, or may do it yet");
         let down = unclear("", "; what it had done until then is not known");
+        // One that takes no input is given up before the time is over.
+        let is_late = lines[0].starts_with("n17: no answer within ")
+            && lines[0].ends_with(&format!(" s{late} (ETIMEDOUT)"));
         let hung = [
-            format!("n17: no answer within 2 s{late} (ETIMEDOUT)"),
             format!("n17: host is down{down} (EHOSTDOWN): no sign of life for "),
             // It was found to be down before the command began.
             "n17: host is down (EHOSTDOWN): no sign of life for ".to_owned(),
         ];
-        assert!(hung.iter().any(|start| lines[0].starts_with(start)), "{command:?}: {run:?}");
+        let is_down = hung.iter().any(|start| lines[0].starts_with(start));
+        assert!(is_late || is_down, "{command:?}: {run:?}");
         let expected = [
             "n42: host is down (EHOSTDOWN): its process ended with signal 9",
             "sheaf: 62 of 64 members succeeded; 2 hosts silent",

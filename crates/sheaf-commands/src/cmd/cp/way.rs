@@ -22,13 +22,15 @@ pub(super) enum CopyWay {
 
 /// The way that the places say.
 pub(super) fn way(args: &CpArgs, config: &Config) -> Result<CopyWay> {
-    let sources = args
-        .sources
-        .iter()
-        .map(|source| Address::parse_place(source))
-        .collect::<Result<Vec<_>, _>>()?;
+    let Some((destination, sources)) =
+        args.places.split_last().filter(|(_, sources)| !sources.is_empty())
+    else {
+        return Err(Stop::usage("say where to copy it: sheaf cp SRC... DEST").into());
+    };
+    let sources =
+        sources.iter().map(|source| Address::parse_place(source)).collect::<Result<Vec<_>, _>>()?;
     let on_hosts = |place: &Side| matches!(place, Side::Hosts(_));
-    match Address::parse_place(&args.destination)? {
+    match Address::parse_place(destination)? {
         Side::Hosts(address) if !sources.iter().any(on_hosts) => {
             let dashes = sources.iter().filter(|place| is_stdin(place)).count();
             if dashes > 1 || (dashes == 1 && sources.len() > 1) {

@@ -99,8 +99,9 @@ pub fn hidden(printer: &mut Printer<'_>, readout: &Readout) -> Vec<String> {
 
 fn content(printer: &mut Printer<'_>, class: &Content) -> io::Result<()> {
     let digest = hex(&class.digest);
-    for (path, leaves) in &class.files {
+    for (at, (path, leaves)) in class.files.iter().enumerate() {
         match &class.body {
+            Some(_) if at > 0 => printer.further_heading(leaves, path.as_bytes())?,
             Some(_) => printer.content_heading(leaves, path.as_bytes())?,
             None => printer.behind(digest.as_bytes(), b"  ", leaves, path.as_bytes())?,
         }
