@@ -6,7 +6,7 @@
 //! and the paths of the names in it through one descriptor, so the link leads nowhere.
 
 use crate::Result;
-use crate::attributes::{Attributes, DEFAULT_LIST, Subject, apply, proc_path};
+use crate::attributes::{ACCESS_LIST, Attributes, DEFAULT_LIST, Subject, apply, proc_path};
 use crate::export::{Export, fd_metadata};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::OFlags;
@@ -65,6 +65,20 @@ impl Export {
     }
 }
 
+/// Whether a file has an access control list; one of which that is not known may have.
+pub(crate) fn has_access_list(file: &OwnedFd) -> bool {
+    has_list(file, ACCESS_LIST).unwrap_or(true)
+}
+
+fn has_list(file: &OwnedFd, name: &[u8]) -> Result<bool> {
+    let name = OsStr::from_bytes(name);
+    match rustix::fs::getxattr(proc_path(file.as_fd()), name, &mut [0u8; 256][..]) {
+        Ok(_) | Err(rustix::io::Errno::RANGE) => Ok(true),
+        Err(rustix::io::Errno::NODATA | rustix::io::Errno::OPNOTSUPP) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
 impl FoundFile {
     pub(crate) fn new(file: OwnedFd) -> Result<Self> {
         let metadata = fd_metadata(file.as_fd())?;
@@ -82,12 +96,7 @@ impl FoundFile {
     /// # Errors
     /// Those of `getxattr(2)`; a file system without such lists has none.
     pub fn has_default_list(&self) -> Result<bool> {
-        let name = OsStr::from_bytes(DEFAULT_LIST);
-        match rustix::fs::getxattr(proc_path(self.as_fd()), name, &mut [0u8; 256][..]) {
-            Ok(_) | Err(rustix::io::Errno::RANGE) => Ok(true),
-            Err(rustix::io::Errno::NODATA | rustix::io::Errno::OPNOTSUPP) => Ok(false),
-            Err(errno) => Err(errno.into()),
-        }
+        has_list(&self.file, DEFAULT_LIST)
     }
 
     /// Its descriptor, which is of a mere path (`O_PATH`).

@@ -59,19 +59,39 @@ impl NotTrusted {
 /// # Errors
 /// When another user could have written the file or a directory above it, or it cannot be opened.
 pub fn open(path: &Path) -> Result<File, NotTrusted> {
+    open_found_by(path, Owners::of_caller())
+}
+
+/// As [`open`], where a group may write to the file that is the caller's alone by its number: files of other programs
+/// are so under a umask of 002.
+///
+/// # Errors
+/// Those of [`open`].
+pub fn open_of_others(path: &Path) -> Result<File, NotTrusted> {
+    open_found_by(path, Owners { group: private_group(), ..Owners::of_caller() })
+}
+
+/// As [`open_named`], and as [`open_of_others`].
+///
+/// # Errors
+/// Those of [`open_named`].
+pub fn open_named_of_others(path: &Path) -> Result<File, NotTrusted> {
+    open_judged(path, false, Owners { group: private_group(), ..Owners::of_caller() })
+}
+
+fn open_found_by(path: &Path, owners: Owners) -> Result<File, NotTrusted> {
     // A link of another user's may lead to a pipe or a device of root's.
     let link = std::fs::symlink_metadata(path)?;
-    let way = way(path)?;
-    let why = judge(&link, 0, way.owners).filter(|_| link.is_symlink());
+    let why = judge(&link, 0, owners).filter(|_| link.is_symlink());
     let file = match why {
         Some(why) => return Err(distrust(path, why)),
-        None => open_judged(path, true, way.owners)?,
+        None => open_judged(path, true, owners)?,
     };
     // Whoever can change the directory could put another file there, or lead a link elsewhere.
     for directory in directories(path)? {
-        check_judged(&directory, way.owners)?;
+        check_directory(&directory)?;
     }
-    match way.who {
+    match exchangeable(path)? {
         None => Ok(file),
         Some(who) => Err(NotTrusted::Distrust(format!(
             "{who} could exchange {}, which can make you run commands: it is not used; name a file of your own",
@@ -94,6 +114,12 @@ fn open_judged(path: &Path, is_file: bool, owners: Owners) -> Result<File, NotTr
     let found = rustix::fs::open(path, flags, Mode::empty()).map_err(io::Error::from)?;
     let found = File::from(found);
     let about = found.metadata()?;
+    // With an access list the rights of the group are those of all whom it names.
+    let has_list = || has_list(Path::new(&format!("/proc/self/fd/{}", found.as_raw_fd())));
+    let owners = match owners.group {
+        Some(_) if has_list().unwrap_or(true) => Owners::of_caller(),
+        _ => owners,
+    };
     match judge(&about, GROUP_WRITES | OTHERS_WRITE, owners) {
         Some(why) => Err(distrust(path, why)),
         None if is_file && about.is_dir() => Err(io::Error::from(rustix::io::Errno::ISDIR).into()),
@@ -138,13 +164,9 @@ fn open_found(found: &File, path: &Path) -> Result<File, NotTrusted> {
 /// # Errors
 /// When another user could put files there, or it cannot be examined.
 pub fn check_directory(path: &Path) -> Result<(), NotTrusted> {
-    check_judged(path, way(&path.join("of"))?.owners)
-}
-
-fn check_judged(path: &Path, owners: Owners) -> Result<(), NotTrusted> {
     let about = std::fs::metadata(path)?;
     // Whoever may write to a directory may move a file of the caller's or of root's there, also where it is sticky.
-    match judge(&about, OTHERS_WRITE, owners) {
+    match judge(&about, OTHERS_WRITE, Owners::of_caller()) {
         None => Ok(()),
         Some(why) => Err(NotTrusted::Distrust(format!(
             "{}: {} and could change files there that make you run commands: they are not used; {}",
@@ -164,34 +186,25 @@ fn check_judged(path: &Path, owners: Owners) -> Result<(), NotTrusted> {
 /// # Errors
 /// When a directory or a link cannot be examined.
 pub fn exchangeable(path: &Path) -> io::Result<Option<String>> {
-    Ok(way(path)?.who)
-}
-
-/// What is on the way to a file.
-struct Way {
-    /// Who could exchange something there.
-    who: Option<String>,
-    /// Who is trusted at its end.
-    owners: Owners,
-}
-
-fn way(path: &Path) -> io::Result<Way> {
-    let mut owners = Owners::of_caller();
-    owners.unknown_is_root = is_root_unknown()?;
-    let who = exchanging(path, |about, writers| {
-        // Nobody but root has made directories above the first that is the caller's.
-        owners.unknown_is_root &= about.uid() == OVERFLOW;
-        let why = judge(about, writers, owners);
-        owners.unknown_is_root &= about.mode() & OTHERS_WRITE == 0 || about.is_symlink();
+    let (mut is_roots, caller) = (is_root_unknown()?, Owners::of_caller());
+    exchanging(path, |at, about, writers| {
+        // In a user namespace root has no number, nor have others: the first directories, which everybody may only
+        // look at, are root's.
+        is_roots &= about.uid() == OVERFLOW && at.components().count() <= ROOTS_DEPTH;
+        let why = judge(about, writers, caller);
+        let why = why.filter(|why| !is_roots || *why != TrustWhy::Owner(OVERFLOW));
+        is_roots &= about.mode() & OTHERS_WRITE == 0 || about.is_symlink();
         why
-    })?;
-    Ok(Way { who, owners })
+    })
 }
+
+/// How many parts the path of a directory has at most that is root's where root has no number, as `/var/home`.
+const ROOTS_DEPTH: usize = 3;
 
 /// As [`exchangeable`], by this judgement of directories and links.
 fn exchanging(
     path: &Path,
-    mut judged: impl FnMut(&Metadata, u32) -> Option<TrustWhy>,
+    mut judged: impl FnMut(&Path, &Metadata, u32) -> Option<TrustWhy>,
 ) -> io::Result<Option<String>> {
     let (mut here, mut rest, mut links) = (PathBuf::new(), steps(&std::path::absolute(path)?), 0);
     while let Some(step) = rest.pop() {
@@ -209,7 +222,7 @@ fn exchanging(
         let above = std::fs::symlink_metadata(&here)?;
         // What is in a sticky directory has an owner, who is judged as well.
         let writers = if above.mode() & STICKY == 0 { OTHERS_WRITE } else { 0 };
-        if let Some(why) = judged(&above, writers) {
+        if let Some(why) = judged(&here, &above, writers) {
             return Ok(Some(format!("{}: {} and", here.display(), why.text_of_directory())));
         }
         let at = here.join(name);
@@ -220,14 +233,15 @@ fn exchanging(
         };
         if !about.is_symlink() {
             // Whoever may write to a directory may move it to where everybody may write.
-            if about.is_dir() && above.mode() & OTHERS_WRITE != 0 && is_others_to_move(&about) {
+            if about.is_dir() && above.mode() & OTHERS_WRITE != 0 && is_others_to_move(&at, &about)?
+            {
                 let why = TrustWhy::Writable(about.mode() & 0o7777).text_of_directory();
                 return Ok(Some(format!("{}: {why} and", at.display())));
             }
             here = at;
             continue;
         }
-        if let Some(why) = judged(&about, 0) {
+        if let Some(why) = judged(&at, &about, 0) {
             return Ok(Some(format!("{}: {}, and its owner", at.display(), why.text())));
         }
         // Everybody may move a link there, whoever owns it.
@@ -248,9 +262,28 @@ fn exchanging(
 }
 
 /// Whether a directory is one that another user may move: who may write to it, and to where it is and where it goes.
-fn is_others_to_move(about: &Metadata) -> bool {
-    let is_of_others = about.gid() != getegid().as_raw();
-    about.mode() & OTHERS_WRITE != 0 || (is_of_others && about.mode() & GROUP_WRITES != 0)
+fn is_others_to_move(path: &Path, about: &Metadata) -> io::Result<bool> {
+    if about.mode() & OTHERS_WRITE != 0 {
+        return Ok(true);
+    }
+    // With an access list these are the rights of all whom it names.
+    let is_groups = about.mode() & GROUP_WRITES != 0;
+    Ok(is_groups && (private_group() != Some(about.gid()) || has_list(path)?))
+}
+
+fn has_list(path: &Path) -> io::Result<bool> {
+    use rustix::io::Errno;
+    match rustix::fs::getxattr(path, "system.posix_acl_access", &mut [0u8; 256][..]) {
+        Ok(_) | Err(Errno::RANGE) => Ok(true),
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// The caller's group, where it is the caller's alone: as systems make one of the same number for each user.
+fn private_group() -> Option<u32> {
+    let group = getegid().as_raw();
+    (group == geteuid().as_raw()).then_some(group)
 }
 
 /// The most links that are followed, as by the kernel.
@@ -393,25 +426,22 @@ impl TrustWhy {
 #[derive(Clone, Copy)]
 struct Owners {
     caller: u32,
-    /// So are those of users without a number.
-    unknown_is_root: bool,
+    /// Who may write as a group, too.
+    group: Option<u32>,
 }
 
 impl Owners {
     fn of_caller() -> Self {
-        Self { caller: geteuid().as_raw(), unknown_is_root: false }
-    }
-
-    fn has(self, owner: u32) -> bool {
-        owner == self.caller || owner == 0 || (self.unknown_is_root && owner == OVERFLOW)
+        Self { caller: geteuid().as_raw(), group: None }
     }
 }
 
 fn judge(about: &Metadata, writers: u32, owners: Owners) -> Option<TrustWhy> {
     let (owner, mode) = (about.uid(), about.mode() & 0o7777);
-    if !owners.has(owner) {
+    if owner != owners.caller && owner != 0 {
         return Some(TrustWhy::Owner(owner));
     }
+    let writers = if owners.group == Some(about.gid()) { writers & !GROUP_WRITES } else { writers };
     // What is no file of a file system (the pipe of a shell's `<(…)`) has no mode that says
     // anything.
     (mode & writers != 0 && (about.is_file() || about.is_dir())).then_some(TrustWhy::Writable(mode))
@@ -537,7 +567,7 @@ mod tests {
                 None,
                 "root's is as good as one's own"
             );
-            let other = Owners { caller: geteuid().as_raw() + 1, unknown_is_root: true };
+            let other = Owners { caller: geteuid().as_raw() + 1, group: None };
             assert_eq!(judge(&own, 0, other), Some(TrustWhy::Owner(own.uid())));
             return;
         }
@@ -554,11 +584,7 @@ mod tests {
         assert_eq!(place.said(), (told.to_owned(), String::new()));
         let about = place.file().metadata().unwrap();
         assert_eq!(
-            judge(
-                &about,
-                GROUP_WRITES | OTHERS_WRITE,
-                Owners { caller: SOMEBODY, unknown_is_root: false }
-            ),
+            judge(&about, GROUP_WRITES | OTHERS_WRITE, Owners { caller: SOMEBODY, group: None }),
             None,
             "root's is as good as one's own"
         );
@@ -682,9 +708,20 @@ mod tests {
         // So it may be with a directory to which everybody may write, though it is sticky.
         std::fs::set_permissions(&home, PermissionsExt::from_mode(0o1777)).unwrap();
         assert!(matches!(open(&home.join("own/sheaf.toml")), Err(NotTrusted::Distrust(_))));
-        // And with one to which its group may write.
+        // And with one to which its group may write, or others whom an access list names.
         std::fs::set_permissions(&home, PermissionsExt::from_mode(0o1775)).unwrap();
         assert!(open(&home.join("own/sheaf.toml")).is_ok());
+        let entry = |(tag, may, id): (u16, u16, u32)| {
+            [&tag.to_le_bytes()[..], &may.to_le_bytes(), &id.to_le_bytes()].concat()
+        };
+        let none = u32::MAX;
+        let list = [(1, 7, none), (2, 7, SOMEBODY), (4, 5, none), (0x10, 7, none), (0x20, 5, none)];
+        let list = [2u32.to_le_bytes().to_vec(), list.map(entry).concat()].concat();
+        let (name, flags) = ("system.posix_acl_access", rustix::fs::XattrFlags::empty());
+        if rustix::fs::setxattr(&home, name, &list, flags).is_ok() {
+            assert!(matches!(open(&home.join("own/sheaf.toml")), Err(NotTrusted::Distrust(_))));
+            rustix::fs::removexattr(&home, name).unwrap();
+        }
         chown(&home, None, Some(4711)).unwrap();
         assert!(matches!(open(&home.join("own/sheaf.toml")), Err(NotTrusted::Distrust(_))));
         // A user namespace knows few users, and the machine's root is none of them.

@@ -32,8 +32,8 @@ impl Profile {
             let named = std::env::var_os(name).map(PathBuf::from);
             let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".aws").join(usual));
             match (&named, home()) {
-                (Some(named), _) => read(named, trust::open_named),
-                (None, Some(usual)) => read(&usual, trust::open),
+                (Some(named), _) => read(named, trust::open_named_of_others),
+                (None, Some(usual)) => read(&usual, trust::open_of_others),
                 (None, None) => Ok(String::new()),
             }
         };

@@ -35,16 +35,13 @@ impl Makers {
     }
 
     /// A name was looked up in a directory, and this was found.
-    fn add(&mut self, dir: &Metadata, found: Option<&Metadata>) {
+    fn add(&mut self, dir: &Metadata, found: Option<&Metadata>, has_list: &dyn Fn() -> bool) {
         self.users.push(dir.uid);
         if dir.mode & ANYBODY != 0 {
             // Whoever may not write to a directory cannot move it there, but may move a link or a file.
-            let is_movers = |found: &Metadata| {
-                let is_of_others = found.gid != rustix::process::getegid().as_raw();
-                found.mode & ANYBODY != 0 || (is_of_others && found.mode & GROUP != 0)
+            let is_kept = |found: &&Metadata| {
+                dir.mode & STICKY != 0 && found.is_dir() && !is_others_to_move(found, has_list)
             };
-            let is_kept =
-                |found: &&Metadata| dir.mode & STICKY != 0 && found.is_dir() && !is_movers(found);
             match found.filter(is_kept) {
                 Some(found) => self.users.push(found.uid),
                 None => self.anybody = true,
@@ -54,6 +51,14 @@ impl Makers {
             self.users.push(link.uid);
         }
     }
+}
+
+/// Whether a directory may be written to by others than its owner. A group of the number of the caller is the caller's
+/// alone; with an access list a group's rights are those of all whom it names.
+fn is_others_to_move(found: &Metadata, has_list: &dyn Fn() -> bool) -> bool {
+    let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let is_of_others = || (found.gid, group) != (user, user) || has_list();
+    found.mode & ANYBODY != 0 || (found.mode & GROUP != 0 && is_of_others())
 }
 
 /// As [`final_place`], and who could have made the path lead there: nobody, where no link is followed.
@@ -94,7 +99,8 @@ pub(crate) fn walk(export: &Export, path: &Path) -> Result<(ExportPlace, Makers)
                 };
                 let metadata =
                     found.as_ref().map(|found| fd_metadata(found.as_fd())).transpose()?;
-                makers.add(&about, metadata.as_ref());
+                let has_list = || found.as_ref().is_some_and(crate::held::has_access_list);
+                makers.add(&about, metadata.as_ref(), &has_list);
                 if let (Some(link), Some(FileKind::Symlink)) =
                     (&found, metadata.as_ref().map(|found| found.kind))
                 {

@@ -302,8 +302,10 @@ impl ManifestLister {
         follow: bool,
         out: &mut Vec<u8>,
     ) -> Result<(), Errno> {
-        let has_names =
-            matches!(metadata.kind, FileKind::File | FileKind::Symlink | FileKind::Fifo);
+        let has_names = match metadata.kind {
+            FileKind::CharDevice | FileKind::BlockDevice => self.params.options.preserve,
+            kind => matches!(kind, FileKind::File | FileKind::Symlink | FileKind::Fifo),
+        };
         let is_linked = self.params.options.hard_links && metadata.nlink > 1 && has_names;
         if is_linked && let Some(target) = self.links.get(&metadata.id()) {
             let item = ManifestItem::Hardlink { path: relative, target: target.clone() };

@@ -64,6 +64,8 @@ pub(super) struct CopyPlan {
     name: Option<Vec<u8>>,
     /// Devices are made. A host may name any device of this machine.
     devices: bool,
+    /// Those that are not, by what they would be called here.
+    refused: HashMap<PathBuf, RangeSet>,
     by_digest: HashMap<([u8; 32], u64), usize>,
 }
 
@@ -189,7 +191,13 @@ impl CopyPlan {
             rest,
             Rest::Link(CopiedLink::Node(Special::CharDevice | Special::BlockDevice, _))
         );
+        // What has the name there is not what was to be linked to.
+        let is_of_device = matches!(&rest, Rest::Link(CopiedLink::Hardlink(target))
+            if self.refused.get(target).is_some_and(|leaves| !leaves.is_disjoint(&copy.leaves)));
         if is_device && !self.devices {
+            self.refused.entry(copy.local.clone()).or_default().union_with(&copy.leaves);
+        }
+        if (is_device && !self.devices) || is_of_device {
             return outcome.add_error(copy.error(Errno::PERM));
         }
         match rest {

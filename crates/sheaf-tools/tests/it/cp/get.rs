@@ -427,3 +427,39 @@ fn destination_that_is_a_file_is_refused() {
     });
     assert_eq!(got.unwrap_err().errno(), Errno::NOTDIR);
 }
+
+/// Devices are made with -p alone, and by root; one with two names is one then, as with `cp -a`.
+#[test]
+fn device_with_two_names_is_one() {
+    if !rustix::process::geteuid().is_root() {
+        return sheaf_testing::skipped("only root can make devices");
+    }
+    let cluster = Cluster::new(2);
+    for leaf in 0..2 {
+        let at = |name: &str| cluster.path(leaf, name);
+        std::fs::create_dir_all(at("tree/sub")).unwrap();
+        let (kind, null) = (rustix::fs::FileType::CharacterDevice, rustix::fs::makedev(1, 3));
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, at("tree/a"), kind, mode, null).unwrap();
+        std::fs::hard_link(at("tree/a"), at("tree/sub/b")).unwrap();
+    }
+    let here = tempfile::tempdir().unwrap();
+    run(async {
+        let client = cluster.client("flat");
+        let to = here.path().join("to");
+        let got = fetch(&client, &[cluster.target("/tree")], &to, &archive()).await;
+        assert!(got.outcome.is_ok() && got.errors.is_empty(), "{got:?}");
+        for host in ["n1", "n2"] {
+            let tree = look(&to.join(host).join("tree"), false);
+            assert_eq!(tree[Path::new("sub/b")].same_as, Path::new("a"));
+        }
+        // Where none is made, nothing is linked to what has its name.
+        let to = here.path().join("other");
+        std::fs::create_dir_all(to.join("n1/tree")).unwrap();
+        std::fs::write(to.join("n1/tree/a"), "another").unwrap();
+        let options = CopyOptions { preserve: false, ..archive() };
+        let got = fetch(&client, &[cluster.target("/tree")], &to, &options).await;
+        assert_eq!(errors(&got).len(), 2, "{got:?}");
+        assert!(!to.join("n1/tree/sub/b").exists());
+    });
+}
