@@ -518,9 +518,11 @@ fn runtime(environment: &Environment) -> Option<PathBuf> {
     let is_others = |runtime: &Path| match std::fs::metadata(runtime) {
         // Such as `/tmp`, in containers.
         Ok(about) if about.uid() == 0 => {
-            let may_make = rustix::fs::access(runtime, Access::WRITE_OK | Access::EXEC_OK).is_ok();
-            let sessions = || std::fs::symlink_metadata(runtime.join("sheaf"));
-            !may_make && !sessions().is_ok_and(|about| about.uid() == own)
+            let may_make =
+                || rustix::fs::access(runtime, Access::WRITE_OK | Access::EXEC_OK).is_ok();
+            // There every user may have made it.
+            std::fs::symlink_metadata(runtime.join("sheaf"))
+                .map_or_else(|_| !may_make(), |about| about.uid() != own)
         }
         Ok(about) => about.uid() != own,
         Err(error) => error.kind() == ErrorKind::PermissionDenied,
@@ -634,8 +636,14 @@ mod tests {
         let temporary = Environment::default().with("TMPDIR", dir.path());
         let here = temporary.clone().with("XDG_RUNTIME_DIR", dir.path());
         assert_eq!(Sessions::of(&here).directory, dir.path().join("sheaf"));
-        std::os::unix::fs::chown(dir.path(), Some(4711), None).unwrap();
-        assert_eq!(Sessions::of(&here), Sessions::of(&temporary));
+        let sessions = dir.path().join("sheaf");
+        std::fs::create_dir(&sessions).unwrap();
+        for of in [dir.path(), &sessions] {
+            std::os::unix::fs::chown(of, Some(4711), None).unwrap();
+            assert_eq!(Sessions::of(&here), Sessions::of(&temporary));
+            std::os::unix::fs::chown(of, Some(0), None).unwrap();
+        }
+        assert_eq!(Sessions::of(&here).directory, sessions);
     }
 
     #[test]

@@ -186,8 +186,11 @@ pub fn check_directory(path: &Path) -> Result<(), NotTrusted> {
 /// # Errors
 /// When a directory or a link cannot be examined.
 pub fn exchangeable(path: &Path) -> io::Result<Option<String>> {
-    let (mut is_roots, caller) = (is_root_unknown()?, Owners::of_caller());
+    let (is_unknown, caller) = (is_root_unknown()?, Owners::of_caller());
+    let mut is_roots = is_unknown;
     exchanging(path, |at, about, writers| {
+        // A link may begin again.
+        is_roots = is_roots || (is_unknown && at == Path::new("/"));
         // In a user namespace root has no number, nor have others: the first directories, which everybody may only
         // look at, are root's.
         is_roots &= about.uid() == OVERFLOW && at.components().count() <= ROOTS_DEPTH;

@@ -270,6 +270,8 @@ fn profile_of_another_user_is_not_used() {
     }
     let run = listed(&[("AWS_CONFIG_FILE", "/dev/null")]);
     assert_eq!(run.code, Some(0), "{run:?}");
+    std::os::unix::fs::symlink("/dev/null", directory.join("config")).unwrap();
+    assert_eq!(listed(&[]).code, Some(0));
 }
 
 #[test]

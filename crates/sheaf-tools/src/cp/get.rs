@@ -14,7 +14,7 @@ use crate::target::{Target, ToolError, by_members, drop_unmatched};
 use local::Local;
 use manifest::{ManifestParams, ManifestTool};
 use pieces::{CopyPiece, Lack, PIECES_MAX, PiecesTool};
-use plan::{CopiedContent, Copy, CopyPlan};
+use plan::{CopiedContent, CopiedLink, Copy, CopyPlan};
 use sheaf_core::{Errno, RangeSet, lock};
 use sheaf_file::{PathError, Pattern};
 use sheaf_group::aggregate::StatusSum;
@@ -394,7 +394,16 @@ impl Fetch<'_> {
             std::mem::take(&mut plan.inline),
             std::mem::take(&mut plan.links),
         );
-        self.here(move |local| local.make_dirs(&dirs)).await;
+        let named = links.iter().filter_map(|(_, link)| match link {
+            CopiedLink::Hardlink(first) => Some(first.clone()),
+            _ => None,
+        });
+        let named = named.collect();
+        self.here(move |local| {
+            local.named = named;
+            local.make_dirs(&dirs);
+        })
+        .await;
         let (small, large): (Vec<CopiedContent>, Vec<CopiedContent>) = plan
             .contents
             .into_iter()

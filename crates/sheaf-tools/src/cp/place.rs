@@ -4,8 +4,8 @@ use super::{CopyMode, CopyOptions};
 use rustix::fs::{FileType, Mode as RawMode};
 use sheaf_core::Errno;
 use sheaf_file::{
-    ACCESS_LIST, Attributes, Digest, Export, FileIdentity, FileKind, Metadata, Mode, OFlags, Owner,
-    SetTime, StageOptions, Staged, Xattr, mode_without_list,
+    ACCESS_LIST, Attributes, Digest, Export, FileIdentity, FileKind, FoundFile, Metadata, Mode,
+    OFlags, Owner, SetTime, StageOptions, Staged, Xattr, mode_without_list,
 };
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -238,23 +238,28 @@ impl Writer {
     }
 
     /// Gives `file` another name. If it is known which file that is, another one that has taken its
-    /// place is refused (`ESTALE`).
+    /// place is refused (`ESTALE`). It may have been written through a link, which is followed then.
     pub fn hard_link(
         &self,
         file: &Path,
         path: &Path,
         expected: Option<(u64, u64)>,
     ) -> Result<(), Errno> {
-        let file = self.export.find(file, false)?;
-        let id = file.metadata().id();
-        if expected.is_some_and(|expected| expected != id) {
+        let is_other =
+            |found: &FoundFile| expected.is_some_and(|expected| expected != found.metadata().id());
+        let mut found = self.export.find(file, false)?;
+        if is_other(&found) && found.metadata().kind == FileKind::Symlink {
+            found = self.export.find(file, true)?;
+        }
+        if is_other(&found) {
             return Err(Errno::STALE);
         }
+        let (file, id) = (&found, found.metadata().id());
         if self.export.lstat(path).is_ok_and(|there| there.id() == id) {
             // To rename one name of a file to another would leave both.
             return Ok(());
         }
-        self.replace(path, |name| self.export.hard_link_found(&file, name))
+        self.replace(path, |name| self.export.hard_link_found(file, name))
     }
 
     /// Makes a named pipe or a device.

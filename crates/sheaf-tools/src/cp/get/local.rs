@@ -2,6 +2,7 @@
 use super::super::options::CopyOptions;
 use super::super::place::{Dir, Writer};
 use super::Made;
+use super::manifest::LINKED_FILES_MAX;
 use super::plan::{CopiedContent, CopiedLink, Copy};
 use rustix::fs::Mode;
 use sheaf_core::{Errno, RangeSet};
@@ -33,6 +34,10 @@ pub(super) struct Local {
     open: HashMap<u32, Export>,
     /// Files that could not be written, and so are not linked to.
     failed: HashSet<(u32, PathBuf)>,
+    /// What has other names, by its first.
+    pub named: HashSet<PathBuf>,
+    /// The files that these are, by host.
+    linked: HashMap<(u32, PathBuf), (u64, u64)>,
     /// Directories that could not be made, and so nothing is written beneath them: what is in their
     /// place may lead elsewhere.
     unmade: HashSet<(u32, PathBuf)>,
@@ -76,6 +81,8 @@ impl Local {
             root: export,
             open: HashMap::new(),
             failed: HashSet::new(),
+            named: HashSet::new(),
+            linked: HashMap::new(),
             unmade: HashSet::new(),
             closing: Vec::new(),
             errors: Vec::new(),
@@ -161,7 +168,8 @@ impl Local {
             let writer = local.of(leaf, &copy.local)?;
             let mut staged = writer.begin(&copy.local, &copy.attrs, copy.has_holes, None)?;
             staged.write_at(0, content)?;
-            writer.finish(staged, &copy.attrs, digest)?;
+            let written = writer.finish(staged, &copy.attrs, digest)?;
+            local.may_link(leaf, copy, written.id());
             local.wrote(leaf, content.len() as u64);
             Ok(())
         });
@@ -196,7 +204,8 @@ impl Local {
         digest: &[u8; 32],
     ) -> Result<(), Errno> {
         let size = staged.size();
-        self.at(leaf)?.finish(staged, &copy.attrs, digest)?;
+        let written = self.at(leaf)?.finish(staged, &copy.attrs, digest)?;
+        self.may_link(leaf, copy, written.id());
         self.wrote(leaf, size);
         Ok(())
     }
@@ -237,7 +246,8 @@ impl Local {
                 staged.write_at(at, &buffer[..length])?;
                 at += length as u64;
             }
-            writer.finish(staged, &copy.attrs, &content.digest)?;
+            let written = writer.finish(staged, &copy.attrs, &content.digest)?;
+            local.may_link(leaf, copy, written.id());
             local.wrote(leaf, content.size);
             Ok(())
         });
@@ -256,9 +266,18 @@ impl Local {
                     CopiedLink::Hardlink(file) if local.failed.contains(&(leaf, file.clone())) => {
                         Err(Errno::NOENT)
                     }
-                    CopiedLink::Hardlink(file) => writer.hard_link(file, &copy.local, None),
+                    CopiedLink::Hardlink(file) => {
+                        let expected = local.linked.get(&(leaf, file.clone())).copied();
+                        writer.hard_link(file, &copy.local, expected)
+                    }
                 };
-                made.inspect(|()| local.made.add(leaf, false))
+                made?;
+                if !matches!(link, CopiedLink::Hardlink(_)) {
+                    let made = writer.export.lstat(&copy.local)?;
+                    local.may_link(leaf, copy, made.id());
+                }
+                local.made.add(leaf, false);
+                Ok(())
             });
         }
     }
@@ -293,6 +312,13 @@ impl Local {
                     self.fail(leaf, copy, errno);
                 }
             }
+        }
+    }
+
+    /// Other names are links to what was made, and to nothing that takes its place.
+    fn may_link(&mut self, leaf: u32, copy: &Copy, made: (u64, u64)) {
+        if self.named.contains(&copy.local) && self.linked.len() < LINKED_FILES_MAX {
+            self.linked.insert((leaf, copy.local.clone()), made);
         }
     }
 

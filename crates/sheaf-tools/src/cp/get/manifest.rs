@@ -29,7 +29,7 @@ const STEP_BYTES: u64 = 8 << 20;
 const INLINE_BYTES_MAX: u64 = 1 << 20;
 
 /// The most files with several names that are remembered.
-const LINKED_FILES_MAX: usize = 1 << 20;
+pub(super) const LINKED_FILES_MAX: usize = 1 << 20;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct ManifestParams {

@@ -463,3 +463,29 @@ fn device_with_two_names_is_one() {
         assert!(!to.join("n1/tree/sub/b").exists());
     });
 }
+
+/// The first name of a file may be written through a link that is there, as `cp -a` does it; the other name is then one of
+/// the file that was written, and not of the link.
+#[test]
+fn name_that_is_written_through_a_link_loses_no_content() {
+    for (to, others) in [("e2", "new"), ("other", "new")] {
+        let cluster = Cluster::new(1);
+        std::fs::create_dir(cluster.path(0, "t")).unwrap();
+        std::fs::write(cluster.path(0, "t/a8"), "new").unwrap();
+        std::fs::hard_link(cluster.path(0, "t/a8"), cluster.path(0, "t/e2")).unwrap();
+        let here = tempfile::tempdir().unwrap();
+        let out = here.path().join("n1/t");
+        std::fs::create_dir_all(&out).unwrap();
+        std::os::unix::fs::symlink(to, out.join("a8")).unwrap();
+        std::fs::write(out.join(to), "old").unwrap();
+        run(async {
+            let client = cluster.client("flat");
+            let got = fetch(&client, &[cluster.target("/t")], here.path(), &archive()).await;
+            assert!(got.outcome.is_ok() && got.errors.is_empty(), "{got:?}");
+        });
+        for name in ["a8", "e2", to] {
+            assert_eq!(std::fs::read_to_string(out.join(name)).unwrap(), others, "{name}");
+        }
+        assert!(!out.join("e2").is_symlink());
+    }
+}
