@@ -61,8 +61,14 @@ impl Sessions {
         if !temporary.is_foreign() {
             return temporary;
         }
-        if getuid().is_root() {
-            return Self::roots();
+        let roots = Self::roots();
+        // In a user namespace it may be that of the machine's root.
+        let is_others = || {
+            let about = std::fs::symlink_metadata(&roots.directory);
+            about.is_ok_and(|about| about.uid() != getuid().as_raw())
+        };
+        if getuid().is_root() && !is_others() {
+            return roots;
         }
         let runtime = PathBuf::from(format!("/run/user/{}", getuid().as_raw()));
         if trust::check_private(&runtime).is_err() || !runtime.is_dir() {
