@@ -31,34 +31,7 @@ pub fn run(args: &DownArgs, global: &GlobalArgs) -> Result<Exit> {
     let environment = Environment::of_this_process();
     let sessions = Sessions::of(&environment);
     if args.all {
-        if let Some(cluster) = &global.cluster {
-            let text = format!(
-                "--all ends the sessions of every cluster: leave out --cluster {cluster}, or name \
-                 one: sheaf down NAME"
-            );
-            return Err(Stop::usage(text).into());
-        }
-        let mut exit = Exit::Success;
-        for (place, name) in Sessions::all(&environment)? {
-            let ended = end(&place, &name);
-            // One whose socket was removed runs still.
-            let ended = ended.and_then(|is_ended| match is_ended {
-                true => Ok(true),
-                false => Ok(Sessions::check_ended(&environment, &name).map(|()| false)?),
-            });
-            match ended {
-                Ok(true) => told(&name, global)?,
-                Ok(false) => {}
-                // The others are ended all the same.
-                Err(why) => {
-                    exit = Exit::Partial;
-                    sheaf_cli::output::tell(format_args!(
-                        "sheaf: session {name} was not ended: {why}"
-                    ));
-                }
-            }
-        }
-        return Ok(exit);
+        return end_all(&environment, global);
     }
     let name = match session::named(args.name.as_ref(), global) {
         Ok(name) => name,
@@ -111,6 +84,36 @@ pub fn run(args: &DownArgs, global: &GlobalArgs) -> Result<Exit> {
     let absent = absent.split("; running: ").next().unwrap_or_default();
     Err(Stop::unreachable(format!("{absent}; running: {running}: end one with sheaf down NAME"))
         .into())
+}
+
+/// Ends all sessions of this user.
+fn end_all(environment: &Environment, global: &GlobalArgs) -> Result<Exit> {
+    if let Some(cluster) = &global.cluster {
+        let text = format!(
+            "--all ends the sessions of every cluster: leave out --cluster {cluster}, or name \
+             one: sheaf down NAME"
+        );
+        return Err(Stop::usage(text).into());
+    }
+    let mut exit = Exit::Success;
+    for (place, name) in Sessions::all(environment)? {
+        let ended = end(&place, &name);
+        // One whose socket was removed runs still.
+        let ended = ended.and_then(|is_ended| match is_ended {
+            true => Ok(true),
+            false => Ok(Sessions::check_ended(environment, &name).map(|()| false)?),
+        });
+        match ended {
+            Ok(true) => told(&name, global)?,
+            Ok(false) => {}
+            // The others are ended all the same.
+            Err(why) => {
+                exit = Exit::Partial;
+                sheaf_cli::output::tell(format_args!("sheaf: session {name} was not ended: {why}"));
+            }
+        }
+    }
+    Ok(exit)
 }
 
 /// Ends a session; whether one was running.
