@@ -228,6 +228,16 @@ impl Export {
         self.openat2(path, flags | OFlags::PATH, Mode::empty())
     }
 
+    /// Whether a link on this path leads out of the directory in which paths begin: in an export it is resolved within,
+    /// but on this machine it means another file.
+    #[must_use]
+    pub fn leads_out(&self, path: &Path) -> bool {
+        let path = path.strip_prefix("/").unwrap_or(path);
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let found = openat2(self.root.as_fd(), path, flags, Mode::empty(), ResolveFlags::BENEATH);
+        found.is_err_and(|errno| errno == Errno::XDEV)
+    }
+
     /// The directory in which all paths begin.
     pub(crate) fn top(&self) -> Result<OwnedFd> {
         Ok(rustix::io::fcntl_dupfd_cloexec(&*self.root, 0)?)

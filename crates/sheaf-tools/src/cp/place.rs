@@ -28,6 +28,9 @@ pub(super) struct Writer {
     /// It writes into a directory in which others may have put links where nobody has typed the file's name.
     within_tree: bool,
     dereference: bool,
+    hard_links: bool,
+    /// The files are this machine's, and no host's.
+    is_here: bool,
     chmod: Option<CopyMode>,
     /// What a change of modes begins without.
     umask: u32,
@@ -71,6 +74,8 @@ impl Writer {
             within_tree: false,
             umask: if options.chmod.is_some() { sheaf_file::umask() } else { 0 },
             dereference: options.dereference,
+            hard_links: options.hard_links,
+            is_here: false,
             chmod: options.chmod.clone(),
             chown: options.chown.as_deref().map(Owner::resolve).transpose()?.unwrap_or_default(),
             user: Arc::new(User {
@@ -88,6 +93,11 @@ impl Writer {
     /// This writer, in a directory of a tree that is copied, or to which files are copied.
     pub fn within_tree(self) -> Self {
         Self { within_tree: true, ..self }
+    }
+
+    /// This writer, for files of this machine.
+    pub fn here(self) -> Self {
+        Self { is_here: true, ..self }
     }
 
     /// This writer in another place.
@@ -111,11 +121,21 @@ impl Writer {
             mode: attrs.mode & rights,
             sparse: self.sparse || sparse,
             sync: self.sync,
-            in_place: self.in_place,
+            in_place: self.in_place && !self.has_other_names(path),
             wary: self.within_tree,
             force: false,
         };
         Staged::create_apart(&self.export, path, options, source)
+    }
+
+    /// Whether what has this name is a file with others, and names are copied as such: each gets its own content then, as
+    /// with GNU `cp -a`.
+    fn has_other_names(&self, path: &Path) -> bool {
+        self.hard_links
+            && self
+                .export
+                .lstat(path)
+                .is_ok_and(|there| there.kind == FileKind::File && there.nlink > 1)
     }
 
     /// The file that would be written in place, if there is one.
@@ -157,9 +177,13 @@ impl Writer {
     }
 
     /// Refuses a link that leads to no file (`EEXIST`), as `cp` does: what would be made is
-    /// anybody's choice who may write to the directory.
+    /// anybody's choice who may write to the directory. And one of this machine that leads out of what is copied
+    /// into (`EACCES`): what comes from hosts goes beneath it alone.
     pub fn check_link(&self, path: &Path) -> Result<(), Errno> {
         let is_link = self.export.lstat(path).is_ok_and(|there| there.kind == FileKind::Symlink);
+        if is_link && self.is_here && self.export.leads_out(path) {
+            return Err(Errno::ACCES);
+        }
         if is_link && self.export.stat(path).is_err_and(|errno| errno == Errno::NOENT) {
             return Err(Errno::EXIST);
         }

@@ -3,7 +3,7 @@ use super::message::{Attrs, CopyRecord, PutParams, Totals, malformed, next_recor
 use super::place::{Dir, Writer, directory_of};
 use bytes::Bytes;
 use sheaf_core::Errno;
-use sheaf_file::{Attributes, FileIdentity, Staged, Timestamp};
+use sheaf_file::{Attributes, FileIdentity, FileKind, Staged, Timestamp};
 use sheaf_group::audit::Change;
 use sheaf_group::entry::{Answer, AnswerForm, Entry, EntryKind, Sink};
 use sheaf_group::tool::{Host, Reply, Running, Step, Tool};
@@ -371,8 +371,12 @@ impl Receiver {
                 self.cut.retain(|(cut, _)| *cut != path);
                 self.totals.files += 1;
                 self.totals.bytes += size;
-                if is_linked && self.linked.len() < LINKED_FILES_MAX {
-                    self.linked.insert((self.bases.len() as u32 - 1, relative), written.id());
+                let key = (self.bases.len() as u32 - 1, relative);
+                if is_linked && written.kind != FileKind::File {
+                    // What was written into a device that is there has no other names.
+                    self.failed_links.insert(key, Errno::EXIST);
+                } else if is_linked && self.linked.len() < LINKED_FILES_MAX {
+                    self.linked.insert(key, written.id());
                 }
             }
             Err(errno) => {

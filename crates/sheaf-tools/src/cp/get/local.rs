@@ -6,7 +6,7 @@ use super::manifest::LINKED_FILES_MAX;
 use super::plan::{CopiedContent, CopiedLink, Copy};
 use rustix::fs::Mode;
 use sheaf_core::{Errno, RangeSet};
-use sheaf_file::{Export, FileIdentity, PathError, Staged};
+use sheaf_file::{Export, FileIdentity, FileKind, Metadata, PathError, Staged};
 use sheaf_group::Client;
 use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::FileExt;
@@ -77,7 +77,7 @@ impl Local {
             base: base.to_owned(),
             is_exact: options.exact_name,
             client: client.clone(),
-            writer: Writer::new(&export, options)?,
+            writer: Writer::new(&export, options)?.here(),
             root: export,
             open: HashMap::new(),
             failed: HashSet::new(),
@@ -169,7 +169,7 @@ impl Local {
             let mut staged = writer.begin(&copy.local, &copy.attrs, copy.has_holes, None)?;
             staged.write_at(0, content)?;
             let written = writer.finish(staged, &copy.attrs, digest)?;
-            local.may_link(leaf, copy, written.id());
+            local.may_link_written(leaf, copy, &written);
             local.wrote(leaf, content.len() as u64);
             Ok(())
         });
@@ -205,7 +205,7 @@ impl Local {
     ) -> Result<(), Errno> {
         let size = staged.size();
         let written = self.at(leaf)?.finish(staged, &copy.attrs, digest)?;
-        self.may_link(leaf, copy, written.id());
+        self.may_link_written(leaf, copy, &written);
         self.wrote(leaf, size);
         Ok(())
     }
@@ -247,7 +247,7 @@ impl Local {
                 at += length as u64;
             }
             let written = writer.finish(staged, &copy.attrs, &content.digest)?;
-            local.may_link(leaf, copy, written.id());
+            local.may_link_written(leaf, copy, &written);
             local.wrote(leaf, content.size);
             Ok(())
         });
@@ -312,6 +312,15 @@ impl Local {
                     self.fail(leaf, copy, errno);
                 }
             }
+        }
+    }
+
+    /// The same of a file. What was written into a device that is there is no file, and has no other names.
+    fn may_link_written(&mut self, leaf: u32, copy: &Copy, written: &Metadata) {
+        if written.kind == FileKind::File {
+            self.may_link(leaf, copy, written.id());
+        } else {
+            self.failed.insert((leaf, copy.local.clone()));
         }
     }
 

@@ -489,3 +489,67 @@ fn name_that_is_written_through_a_link_loses_no_content() {
         assert!(!out.join("e2").is_symlink());
     }
 }
+
+/// A link of this machine that leads out of the destination is followed nowhere, and not to a file that it means in a
+/// world of its own.
+#[test]
+fn link_that_leads_out_of_the_destination_is_refused() {
+    for link in ["../../../../out/f", "/out/f", "/nowhere"] {
+        let cluster = Cluster::new(1);
+        std::fs::create_dir(cluster.path(0, "s")).unwrap();
+        std::fs::write(cluster.path(0, "s/f"), "new").unwrap();
+        let here = tempfile::tempdir().unwrap();
+        let to = here.path().join("to");
+        for file in ["out/f", "to/out/f", "to/n1/out/f"] {
+            std::fs::create_dir_all(here.path().join(file).parent().unwrap()).unwrap();
+            std::fs::write(here.path().join(file), "old").unwrap();
+        }
+        std::fs::create_dir(to.join("n1/s")).unwrap();
+        std::os::unix::fs::symlink(link, to.join("n1/s/f")).unwrap();
+        let recursive = CopyOptions { recursive: true, ..quick() };
+        run(async {
+            let client = cluster.client("flat");
+            let got = fetch(&client, &[cluster.target("/s")], &to, &recursive).await;
+            assert_eq!(got.errors.len(), 1, "{link}: {got:?}");
+            assert_eq!(got.errors[0].errno, Errno::ACCES, "{link}");
+        });
+        for file in ["out/f", "to/out/f", "to/n1/out/f"] {
+            let text = std::fs::read_to_string(here.path().join(file)).unwrap();
+            assert_eq!(text, "old", "{link} {file}");
+        }
+    }
+}
+
+/// Names of one file that come as two files are two, also where files are written in place; and what is written into a device
+/// has no other name.
+#[test]
+fn files_that_come_for_names_of_one_are_several() {
+    let cluster = Cluster::new(1);
+    std::fs::create_dir(cluster.path(0, "s")).unwrap();
+    for (name, text) in [("a", "AAA"), ("b", "BBB"), ("c", "CCC")] {
+        std::fs::write(cluster.path(0, &format!("s/{name}")), text).unwrap();
+    }
+    std::fs::hard_link(cluster.path(0, "s/c"), cluster.path(0, "s/d")).unwrap();
+    let here = tempfile::tempdir().unwrap();
+    let at = |name: &str| here.path().join("n1/s").join(name);
+    std::fs::create_dir_all(at("")).unwrap();
+    std::fs::write(at("a"), "old").unwrap();
+    std::fs::hard_link(at("a"), at("b")).unwrap();
+    std::fs::hard_link(at("a"), here.path().join("outsider")).unwrap();
+    let is_root = rustix::process::geteuid().is_root();
+    if is_root {
+        let (kind, null) = (rustix::fs::FileType::CharacterDevice, rustix::fs::makedev(1, 3));
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, at("c"), kind, mode, null).unwrap();
+    }
+    run(async {
+        let options = CopyOptions { in_place: true, ..archive() };
+        let client = cluster.client("flat");
+        let got = fetch(&client, &[cluster.target("/s")], here.path(), &options).await;
+        assert_eq!(got.errors.len(), usize::from(is_root), "{got:?}");
+    });
+    let read = |path: &Path| std::fs::read_to_string(path).unwrap();
+    assert_eq!((read(&at("a")), read(&at("b"))), ("AAA".to_owned(), "BBB".to_owned()));
+    assert_eq!(read(&here.path().join("outsider")), "old");
+    assert_eq!(at("d").exists(), !is_root);
+}
