@@ -36,8 +36,7 @@ What copies keep, besides contents and holes:
              access); what a user may not give away stays the user's own,
              without set-id bits. Without -A, the group of a file with an
              access list gets what the list gives the file's group
-  -a         all of that, files with several names as one file (from hosts
-             where all are beneath one SRC), and the
+  -a         all of that, files with several names as one file, and the
              attributes and lists that the other file system takes (with -X
              or -A it fails where it does not take them)
 A user's copy over a file of somebody else makes it the user's own;

@@ -399,9 +399,13 @@ impl Fetch<'_> {
             _ => None,
         });
         let named = named.collect();
+        // Links are there before files: what is written through one goes where it leads in the end. Other names come last.
+        let (links, first): (Vec<_>, Vec<_>) =
+            links.into_iter().partition(|(_, link)| matches!(link, CopiedLink::Hardlink(_)));
         self.here(move |local| {
             local.named = named;
             local.make_dirs(&dirs);
+            local.make_links(&first);
         })
         .await;
         let (small, large): (Vec<CopiedContent>, Vec<CopiedContent>) = plan
@@ -423,7 +427,7 @@ impl Fetch<'_> {
         let client = self.client.clone();
         let write = move |local: &mut Local| {
             let mut unwritten = None;
-            // Links come after files, since hard links name them. Directories get their attributes
+            // Hard links come after files, which they name. Directories get their attributes
             // when all that is in them is there.
             for (copy, content) in inline {
                 match client.is_over() {

@@ -71,9 +71,11 @@ pub(super) enum ManifestItem {
         target: Vec<u8>,
         attrs: Attrs,
     },
+    /// Another name of what has the path `target` beneath this root, or beneath one before (of this pattern, at this path).
     Hardlink {
         path: Vec<u8>,
         target: Vec<u8>,
+        root: Option<(u32, Vec<u8>)>,
     },
     Node {
         path: Vec<u8>,
@@ -148,6 +150,7 @@ impl Tool for ManifestTool {
             walk: None,
             digesting: None,
             links: HashMap::new(),
+            begun_roots: Vec::new(),
             begun: Instant::now(),
             said: 0,
             is_root_said: false,
@@ -168,8 +171,9 @@ struct ManifestLister {
     root: Option<(u32, PathBuf)>,
     walk: Option<Walk>,
     digesting: Option<Digesting>,
-    /// By inode: the path under which it was listed.
-    links: HashMap<(u64, u64), Vec<u8>>,
+    /// By inode: the path under which it was listed, and the root above that, by its place among those that were begun.
+    links: HashMap<(u64, u64), (usize, Vec<u8>)>,
+    begun_roots: Vec<(u32, Vec<u8>)>,
     /// When the batch began.
     begun: Instant,
     /// Bytes of the batch after the last step.
@@ -255,8 +259,9 @@ impl ManifestLister {
         let options = &self.params.options;
         self.root = Some((of, path.clone()));
         self.is_root_said = false;
-        // The target of a link is relative to its root.
-        self.links.clear();
+        if options.hard_links {
+            self.begun_roots.push((of, path.as_os_str().as_bytes().to_vec()));
+        }
         self.here = self.export.clone();
         if options.recursive {
             let follow = if options.dereference { Follow::Always } else { Follow::Never };
@@ -290,7 +295,8 @@ impl ManifestLister {
     /// Other names of it are links to it.
     fn may_link(&mut self, is_linked: bool, relative: &[u8], metadata: &Metadata) {
         if is_linked && self.links.len() < LINKED_FILES_MAX {
-            self.links.insert(metadata.id(), relative.to_vec());
+            let root = self.begun_roots.len().saturating_sub(1);
+            self.links.insert(metadata.id(), (root, relative.to_vec()));
         }
     }
 
@@ -307,8 +313,10 @@ impl ManifestLister {
             kind => matches!(kind, FileKind::File | FileKind::Symlink | FileKind::Fifo),
         };
         let is_linked = self.params.options.hard_links && metadata.nlink > 1 && has_names;
-        if is_linked && let Some(target) = self.links.get(&metadata.id()) {
-            let item = ManifestItem::Hardlink { path: relative, target: target.clone() };
+        if is_linked && let Some((root, target)) = self.links.get(&metadata.id()) {
+            let is_here = *root + 1 == self.begun_roots.len();
+            let root = if is_here { None } else { self.begun_roots.get(*root).cloned() };
+            let item = ManifestItem::Hardlink { path: relative, target: target.clone(), root };
             self.say(&item, out);
             return Ok(());
         }

@@ -101,7 +101,7 @@ impl CopyPlan {
                 }
                 // Its root was refused, which is an error once.
                 item if root.leaves.is_empty() => drop(item),
-                item => self.item(&root, item, outcome),
+                item => self.item(&root, item, patterns, outcome),
             }
         }
     }
@@ -123,6 +123,13 @@ impl CopyPlan {
         self.named.retain(|_, of| !of.is_empty());
     }
 
+    /// What a root is called here; nothing for one that leads out of the host's directory.
+    fn local_root(&self, pattern: Option<&String>, remote: &[u8]) -> Option<Vec<u8>> {
+        let name =
+            |pattern: &String| self.name.clone().unwrap_or_else(|| local_name(pattern, remote));
+        pattern.map(name).filter(|local| is_beneath(local))
+    }
+
     fn root(
         &mut self,
         leaves: &RangeSet,
@@ -130,10 +137,7 @@ impl CopyPlan {
         remote: Vec<u8>,
         outcome: &mut Outcome,
     ) -> Root {
-        let name =
-            |pattern: &String| self.name.clone().unwrap_or_else(|| local_name(pattern, &remote));
-        let local = pattern.map(name).filter(|local| is_beneath(local));
-        let Some(local) = local else {
+        let Some(local) = self.local_root(pattern, &remote) else {
             outcome.add_error(error(Errno::PROTO, &remote, b"", leaves));
             return Root { leaves: RangeSet::new(), remote: remote.into(), local: Vec::new() };
         };
@@ -158,7 +162,13 @@ impl CopyPlan {
         Root { leaves: leaves.clone(), remote, local }
     }
 
-    fn item(&mut self, root: &Root, item: ManifestItem, outcome: &mut Outcome) {
+    fn item(
+        &mut self,
+        root: &Root,
+        item: ManifestItem,
+        patterns: &[String],
+        outcome: &mut Outcome,
+    ) {
         let copy = |path: Vec<u8>, attrs: Attrs| root.copy(&path, attrs);
         let (copy, rest) = match item {
             ManifestItem::Root { .. } | ManifestItem::Error { .. } => return,
@@ -175,8 +185,19 @@ impl CopyPlan {
             ManifestItem::Node { path, kind, rdev, attrs } => {
                 (copy(path, attrs), Rest::Link(CopiedLink::Node(kind, rdev)))
             }
-            ManifestItem::Hardlink { path, target } => {
-                let target = root.copy(&target, Attrs::default()).local;
+            ManifestItem::Hardlink { path, target, root: other } => {
+                let above = match other {
+                    None => root.local.clone(),
+                    Some((of, other)) => {
+                        let pattern = patterns.get(of as usize);
+                        let Some(above) = self.local_root(pattern, &other) else {
+                            return outcome
+                                .add_error(copy(path, Attrs::default()).error(Errno::PROTO));
+                        };
+                        above
+                    }
+                };
+                let target = self::path(&joined(&above, &target)).to_owned();
                 (copy(path, Attrs::default()), Rest::Link(CopiedLink::Hardlink(target)))
             }
         };
@@ -346,7 +367,7 @@ mod tests {
             let items = vec![
                 root("/etc"),
                 file(name, 1),
-                ManifestItem::Hardlink { path: b"ok".to_vec(), target: name.into() },
+                ManifestItem::Hardlink { path: b"ok".to_vec(), target: name.into(), root: None },
             ];
             plan.add(&RangeSet::single(0), items, &["/etc".to_owned()], &mut outcome);
             let is_inside = name == "/x";

@@ -553,3 +553,53 @@ fn files_that_come_for_names_of_one_are_several() {
     assert_eq!(read(&here.path().join("outsider")), "old");
     assert_eq!(at("d").exists(), !is_root);
 }
+
+/// So do names in several sources, by patterns and by themselves.
+#[test]
+fn names_in_several_sources_are_one_file() {
+    let cluster = Cluster::new(1);
+    for dir in ["s/d", "u"] {
+        std::fs::create_dir_all(cluster.path(0, dir)).unwrap();
+    }
+    std::fs::write(cluster.path(0, "s/f"), "f").unwrap();
+    std::os::unix::fs::symlink("f", cluster.path(0, "s/l")).unwrap();
+    for (of, name) in [("s/f", "s/g"), ("s/f", "s/d/h"), ("s/f", "u/f"), ("s/l", "u/l")] {
+        std::fs::hard_link(cluster.path(0, of), cluster.path(0, name)).unwrap();
+    }
+    for sources in [&["/s", "/u"][..], &["/s/*", "/u"]] {
+        let here = tempfile::tempdir().unwrap();
+        run(async {
+            let client = cluster.client("flat");
+            let sources: Vec<Target> = sources.iter().map(|path| cluster.target(path)).collect();
+            let got = fetch(&client, &sources, here.path(), &archive()).await;
+            assert!(got.outcome.is_ok() && got.errors.is_empty(), "{got:?}");
+        });
+        let mut tree = look(&here.path().join("n1"), false);
+        tree.retain(|path, _| !here.path().join("n1").join(path).is_dir());
+        let mut files: Vec<_> = tree.values().map(|facts| facts.same_as.clone()).collect();
+        files.sort();
+        files.dedup();
+        assert_eq!((tree.len(), files.len()), (6, 2), "{sources:?} {tree:?}");
+    }
+}
+
+/// A link that comes is there before a file is written through another one.
+#[test]
+fn file_is_written_through_the_links_that_come() {
+    let cluster = Cluster::new(1);
+    std::fs::create_dir(cluster.path(0, "s")).unwrap();
+    std::os::unix::fs::symlink("b", cluster.path(0, "s/c")).unwrap();
+    std::fs::write(cluster.path(0, "s/f"), "FF").unwrap();
+    let here = tempfile::tempdir().unwrap();
+    let out = here.path().join("n1/s");
+    std::fs::create_dir_all(&out).unwrap();
+    std::fs::write(out.join("b"), "old").unwrap();
+    std::fs::write(out.join("c"), "old").unwrap();
+    std::os::unix::fs::symlink("c", out.join("f")).unwrap();
+    run(async {
+        let client = cluster.client("flat");
+        let got = fetch(&client, &[cluster.target("/s")], here.path(), &archive()).await;
+        assert!(got.outcome.is_ok() && got.errors.is_empty(), "{got:?}");
+    });
+    assert_eq!(std::fs::read_to_string(out.join("f")).unwrap(), "FF");
+}
