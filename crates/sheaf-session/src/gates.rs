@@ -148,10 +148,7 @@ fn open(
     };
     let file = file_name(name, site.host, keeper);
     let place = place.unwrap_or_else(|_| Sessions::of(environment));
-    // Machines that share a directory for temporary files would take root's gates there for their own.
-    let mut places = place.and_those_that_last(environment);
-    places.retain(|other| !getuid().is_root() || *other == place || *other == Sessions::roots());
-    let (own, at) = listener(places, environment, &file);
+    let (own, at) = listener(places(&place, environment), environment, &file);
     gates.listeners.push(own);
     // A caller of another environment would take this host for a machine of its own.
     if let Some(usual) = at.unwrap_or(place).of_callers(environment) {
@@ -198,15 +195,23 @@ pub(crate) fn check_length(session: &str, hosts: &[String]) -> Result<(), Sessio
     )))
 }
 
+/// Where a gate can be whose place is this one.
+fn places(place: &Sessions, environment: &Environment) -> Vec<Sessions> {
+    let mut places = place.and_those_that_last(environment);
+    // Machines that share a directory for temporary files would take root's gates there for their own.
+    places.retain(|other| !getuid().is_root() || other == place || *other == Sessions::roots());
+    places
+}
+
 /// A gate of this user in the first of these places that can have one, and that place.
 fn listener(
-    places: Vec<Sessions>,
+    all: Vec<Sessions>,
     environment: &Environment,
     file: &str,
 ) -> (Listener, Option<Sessions>) {
     let path = |place: &Sessions| place.directory().join(file);
     let mut made = Err(String::new());
-    for place in &places {
+    for place in &all {
         let bound = place.make_directory().and_then(|()| bind(&path(place)));
         match bound.map_err(|error| one_line(&error)) {
             Ok(socket) => {
@@ -217,12 +222,12 @@ fn listener(
             Err(_) => {}
         }
     }
-    let (socket, at, places) = match made {
-        Ok((socket, at)) => (Ok(socket), Some(at.clone()), at.and_those_that_last(environment)),
-        Err(why) => (Err(why), None, places),
+    let (socket, at, all) = match made {
+        Ok((socket, at)) => (Ok(socket), Some(at.clone()), places(&at, environment)),
+        Err(why) => (Err(why), None, all),
     };
-    let path = at.as_ref().or(places.first()).map(path).unwrap_or_default();
-    let again = Box::new(listening_again(places, file.to_owned()));
+    let path = at.as_ref().or(all.first()).map(path).unwrap_or_default();
+    let again = Box::new(listening_again(all, file.to_owned()));
     (Listener { socket, path, admits: Admits::Own, again }, at)
 }
 
