@@ -521,16 +521,17 @@ fn is_apart(environment: &Environment) -> bool {
 /// The caller's runtime directory; none where it is another user's, as after `su`, which keeps the variable.
 fn runtime(environment: &Environment) -> Option<PathBuf> {
     let own = getuid().as_raw();
+    let may_make =
+        |runtime: &Path| rustix::fs::access(runtime, Access::WRITE_OK | Access::EXEC_OK).is_ok();
     let is_others = |runtime: &Path| match std::fs::metadata(runtime) {
-        // Such as `/tmp`, in containers.
-        Ok(about) if about.uid() == 0 => {
-            let may_make =
-                || rustix::fs::access(runtime, Access::WRITE_OK | Access::EXEC_OK).is_ok();
-            // There every user may have made it.
-            std::fs::symlink_metadata(runtime.join("sheaf"))
-                .map_or_else(|_| !may_make(), |about| about.uid() != own)
+        Ok(about) if about.uid() == own || about.uid() == 0 => {
+            match std::fs::symlink_metadata(runtime.join("sheaf")) {
+                // Such as `/tmp`, in containers, where every user may have made it.
+                Ok(sessions) => sessions.uid() != own,
+                Err(_) => about.uid() != own && !may_make(runtime),
+            }
         }
-        Ok(about) => about.uid() != own,
+        Ok(_) => true,
         Err(error) => error.kind() == ErrorKind::PermissionDenied,
     };
     let runtime = environment.path("XDG_RUNTIME_DIR")?;
