@@ -518,6 +518,9 @@ fn is_apart(environment: &Environment) -> bool {
     is_own && environment.path("TMPDIR").is_some_and(|temporary| temporary != Path::new("/tmp"))
 }
 
+/// In a directory of this mode every user can make names.
+const OTHERS_WRITE: u32 = 0o002;
+
 /// The caller's runtime directory; none where it is another user's, as after `su`, which keeps the variable.
 fn runtime(environment: &Environment) -> Option<PathBuf> {
     let own = getuid().as_raw();
@@ -527,7 +530,10 @@ fn runtime(environment: &Environment) -> Option<PathBuf> {
         Ok(about) if about.uid() == own || about.uid() == 0 => {
             match std::fs::symlink_metadata(runtime.join("sheaf")) {
                 // Such as `/tmp`, in containers, where every user may have made it.
-                Ok(sessions) => sessions.uid() != own,
+                Ok(sessions) => {
+                    let is_theirs = about.uid() != own || about.mode() & OTHERS_WRITE != 0;
+                    is_theirs && sessions.uid() != own
+                }
                 Err(_) => about.uid() != own && !may_make(runtime),
             }
         }
@@ -645,6 +651,11 @@ mod tests {
         assert_eq!(Sessions::of(&here).directory, dir.path().join("sheaf"));
         let sessions = dir.path().join("sheaf");
         std::fs::create_dir(&sessions).unwrap();
+        // In a directory of the caller's alone it is a mistake, which is told.
+        std::os::unix::fs::chown(&sessions, Some(4711), None).unwrap();
+        assert_eq!(Sessions::of(&here).directory, sessions);
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
+        std::fs::set_permissions(dir.path(), open).unwrap();
         for of in [dir.path(), &sessions] {
             std::os::unix::fs::chown(of, Some(4711), None).unwrap();
             assert_eq!(Sessions::of(&here), Sessions::of(&temporary));
