@@ -393,9 +393,13 @@ impl Sessions {
         let why = self.end_of(name).map(|why| format!(" any more ({why})"));
         // What has run under this name is what was meant.
         if let (None, Some(past)) = (&why, self.past(name)) {
-            let again =
-                command.map_or_else(|| format!("; start it with: {start}"), |_| String::new());
-            return SessionError::Absent(format!("{past}{again}"));
+            // The name may be that of the configuration, and another be meant.
+            let next = match (command, others) {
+                (None, _) => format!("; start it with: {start}"),
+                (Some(_), Some(others)) => format!("{others}{hint}"),
+                (Some(_), None) => String::new(),
+            };
+            return SessionError::Absent(format!("{past}{next}"));
         }
         let why = why.unwrap_or_default();
         let others = others.unwrap_or_default();

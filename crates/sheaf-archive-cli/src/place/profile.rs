@@ -77,10 +77,10 @@ impl Profile {
     }
 }
 
-/// What a file says. One that somebody else could have written is not used: besides commands it names files whose
-/// content goes to a server, and that server.
+/// Reads a file of profiles. A file that another user could have written is refused: it names commands to run, files to
+/// send to a server, and the server.
 fn read(file: &Path, open: impl Fn(&Path) -> Result<File, NotTrusted>) -> Result<String> {
-    // Whoever is to have none links it there.
+    // A link to it is a usual way to have no profile.
     if file.canonicalize().is_ok_and(|real| real == Path::new("/dev/null")) {
         return Ok(String::new());
     }

@@ -125,7 +125,7 @@ impl LocalStore {
             there => there,
         }?;
         match rustix::fs::mkdirat(&above, name, Mode::RWXU) {
-            // Somebody else has made it, and what has its name is looked at below.
+            // Another process has made it; `within` refuses it if it is a link.
             Err(rustix::io::Errno::EXIST) => {}
             made => made?,
         }

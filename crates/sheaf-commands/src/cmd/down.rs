@@ -71,19 +71,10 @@ pub fn run(args: &DownArgs, global: &GlobalArgs) -> Result<Exit> {
     }
     // Without any session, the name of the default one is of no use to a user who named none.
     let is_named = args.name.is_some() || global.session.is_some() || global.cluster.is_some();
-    let running = sessions.running()?;
-    if !is_named && running.is_empty() && !sessions.log(&name).exists() {
+    if !is_named && sessions.running()?.is_empty() && !sessions.log(&name).exists() {
         return Err(Stop::unreachable("no session is running; sheaf up starts one").into());
     }
-    let absent = sessions.absent(&name, Some("sheaf down"));
-    if is_named || running.is_empty() {
-        return Err(absent.into());
-    }
-    // It may be one of long ago, whose log is there.
-    let (absent, running) = (absent.to_string(), some_of(running.iter()));
-    let absent = absent.split("; running: ").next().unwrap_or_default();
-    Err(Stop::unreachable(format!("{absent}; running: {running}: end one with sheaf down NAME"))
-        .into())
+    Err(sessions.absent(&name, Some("sheaf down")).into())
 }
 
 /// Ends all sessions of this user.

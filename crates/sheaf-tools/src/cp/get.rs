@@ -159,6 +159,7 @@ pub async fn get(
         drop_unmatched(&mut outcome, &paths.iter().map(asked).collect::<Vec<_>>());
         got.outcome.merge(outcome);
     }
+    plan.drop_homeless(&mut got.outcome);
     if let Some((leaf, one, other, local)) = plan.clash() {
         let host = client.host(leaf).unwrap_or_else(|| leaf.to_string());
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();

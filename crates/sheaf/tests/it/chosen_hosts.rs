@@ -469,7 +469,7 @@ fn hosts_of_the_default_cluster_are_that_clusters() {
         assert!(up.stderr.starts_with("session two: 2 of 2 hosts"), "{up:?}");
         prints(&home.run(&["--session", "two", "grep", ".", "@all:/same"]), "n[3-4]:/same:x\n");
         let down = home.run(&["down"]);
-        let told = "; running: two: end one with sheaf down NAME\n";
+        let told = "; running: two (sheaf down two)\n";
         assert!(down.code == Some(3) && down.stderr.ends_with(told), "{down:?}");
         assert_eq!(home.run(&["down", "two"]).code, Some(0));
     }

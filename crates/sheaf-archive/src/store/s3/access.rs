@@ -201,8 +201,7 @@ pub(super) async fn check(s3: &AmazonS3, identity: &S3Identity) -> Result<(), Re
     });
     match tokio::time::timeout(IDENTITY_TIME, s3.credentials().get_credential()).await {
         Ok(Ok(got)) => {
-            let is_right = [Some(&got.key_id), got.token.as_ref()];
-            let is_right = is_right.into_iter().flatten().all(|text| is_header(text));
+            let is_right = is_header(&got.key_id) && got.token.as_deref().is_none_or(is_header);
             is_right.then_some(()).ok_or(Refused("the credentials have bytes that no key has"))
         }
         Ok(Err(_)) | Err(_) => Err(refused),

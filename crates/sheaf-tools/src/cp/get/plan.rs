@@ -235,6 +235,35 @@ impl CopyPlan {
         }
     }
 
+    /// Takes out what is in a directory that its hosts do not name: a link of theirs, or one that is here, could be in its
+    /// place, and lead what is written there elsewhere.
+    pub fn drop_homeless(&mut self, outcome: &mut Outcome) {
+        let mut dirs: HashMap<PathBuf, RangeSet> = HashMap::new();
+        let mut has_home = |dirs: &HashMap<PathBuf, RangeSet>, copy: &mut Copy| {
+            let above = copy.local.parent().filter(|above| !above.as_os_str().is_empty());
+            let Some(above) = above else { return true };
+            let none = RangeSet::new();
+            let homeless = copy.leaves.difference(dirs.get(above).unwrap_or(&none));
+            if !homeless.is_empty() {
+                copy.leaves = copy.leaves.difference(&homeless);
+                outcome.add_error(error(Errno::NOENT, &copy.remote, &copy.named, &homeless));
+            }
+            !copy.leaves.is_empty()
+        };
+        self.dirs.retain_mut(|dir| {
+            let is_kept = has_home(&dirs, dir);
+            if is_kept {
+                dirs.entry(dir.local.clone()).or_default().union_with(&dir.leaves);
+            }
+            is_kept
+        });
+        for content in &mut self.contents {
+            content.copies.retain_mut(|copy| has_home(&dirs, copy));
+        }
+        self.inline.retain_mut(|(copy, _)| has_home(&dirs, copy));
+        self.links.retain_mut(|(copy, _)| has_home(&dirs, copy));
+    }
+
     /// Two paths of one host that would get one name here: the host, both paths and the name.
     pub fn clash(&self) -> Option<(u32, &[u8], &[u8], &Path)> {
         let contents = self.contents.iter().flat_map(|content| &content.copies);
@@ -358,6 +387,33 @@ mod tests {
             .collect();
         assert_eq!(places, [("0-2".to_owned(), "etc/a"), ("7".to_owned(), "etc/c")]);
         assert_eq!(copies[1].remote, b"/etc/c");
+    }
+
+    /// A host says that `d` is a link, and then that there is a file in it.
+    #[test]
+    fn file_in_a_link_is_refused() {
+        let (mut plan, mut outcome) = (CopyPlan::default(), Outcome::default());
+        let dir = |path: &str| ManifestItem::Dir { path: path.into(), attrs: Attrs::default() };
+        let target = b"../other".to_vec();
+        let link = ManifestItem::Symlink { path: b"d".into(), target, attrs: Attrs::default() };
+        let items = vec![root("/t"), dir(""), link, file("d/f", 1), file("f", 2), dir("d/e")];
+        plan.add(&RangeSet::single(0), items, &["/t".to_owned()], &mut outcome);
+        let items = vec![root("/t"), dir(""), dir("d"), file("d/f", 1)];
+        plan.add(&RangeSet::single(1), items, &["/t".to_owned()], &mut outcome);
+        plan.drop_homeless(&mut outcome);
+        let told: Vec<_> = outcome
+            .errors
+            .iter()
+            .map(|error| (error.path.as_str(), error.members.leaves()))
+            .collect();
+        let one = RangeSet::single(0);
+        assert_eq!(told, [("/t/d/e", one.clone()), ("/t/d/f", one)]);
+        let left = plan.contents.iter().flat_map(|content| &content.copies);
+        let left: Vec<_> =
+            left.map(|copy| (copy.local.as_path(), copy.leaves.to_string())).collect();
+        let expected =
+            [("t/d/f", "1"), ("t/f", "0")].map(|(at, of)| (Path::new(at), of.to_owned()));
+        assert_eq!(left, expected);
     }
 
     #[test]
