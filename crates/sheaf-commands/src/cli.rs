@@ -390,12 +390,8 @@ mod tests {
                 "the following required arguments were not provided: <ADDR>...; see sheaf ls --help",
             ),
             (
-                &["sheaf", "cp", "@all:/a"],
-                "the following required arguments were not provided: <DEST>; see sheaf cp --help",
-            ),
-            (
                 &["sheaf", "cp"],
-                "the following required arguments were not provided: <SRC>... <DEST>; see sheaf cp --help",
+                "the following required arguments were not provided: <PLACE>...; see sheaf cp --help",
             ),
             (
                 &["sheaf", "--embedded", "cat"],
