@@ -14,7 +14,7 @@ use crate::target::{Target, ToolError, by_members, drop_unmatched};
 use local::Local;
 use manifest::{ManifestParams, ManifestTool};
 use pieces::{CopyPiece, Lack, PIECES_MAX, PiecesTool};
-use plan::{CopiedContent, CopiedLink, Copy, CopyPlan};
+use plan::{Clash, CopiedContent, CopiedLink, Copy, CopyPlan};
 use sheaf_core::{Errno, RangeSet, lock};
 use sheaf_file::{PathError, Pattern};
 use sheaf_group::aggregate::StatusSum;
@@ -159,16 +159,17 @@ pub async fn get(
         drop_unmatched(&mut outcome, &paths.iter().map(asked).collect::<Vec<_>>());
         got.outcome.merge(outcome);
     }
-    plan.drop_homeless(&mut got.outcome);
-    if let Some((leaf, one, other, local)) = plan.clash() {
+    let is_typed = |path: &[u8]| targets.iter().any(|target| target.path.as_bytes() == path);
+    if let Some(Clash { leaf, paths, local }) = plan.drop_clashes(is_typed, &mut got.outcome) {
         let host = client.host(leaf).unwrap_or_else(|| leaf.to_string());
-        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-        let (one, other, local) = (text(one), text(other), local.display());
+        let [one, other] = paths.map(|path| String::from_utf8_lossy(&path).into_owned());
+        let local = local.display();
         let text = format!(
             "{host}: {one} and {other} would both become {host}/{local}; nothing was copied"
         );
         return Err(ToolError::Usage(text));
     }
+    plan.settle(&mut got.outcome);
     got.fetched.bytes_total = Some(plan.bytes());
     progress(got.fetched);
     let named = std::mem::take(&mut plan.named);
@@ -287,8 +288,8 @@ async fn list_within(
             let Some(body) = class.body else { continue };
             let leaves = class.members.leaves().difference(&refused);
             if let Ok(items) = manifest::decode(&body) {
-                plan.add(&leaves, items, paths, &mut said);
-                lengths.add(&leaves, body.len() as u64);
+                let held = plan.add(&leaves, items, paths, &mut said);
+                lengths.add(&leaves, held.max(body.len() as u64));
             } else {
                 call.refuse(&leaves);
                 refused.union_with(&leaves);

@@ -95,6 +95,11 @@ impl Writer {
         Self { within_tree: true, ..self }
     }
 
+    /// This writer, which gives what it makes nothing that a source has.
+    pub fn keeping_nothing(self) -> Self {
+        Self { preserve: false, ..self }
+    }
+
     /// This writer, for files of this machine.
     pub fn here(self) -> Self {
         Self { is_here: true, ..self }
@@ -373,12 +378,12 @@ impl Writer {
         self.check_dir(directory_of(path), true).map(|()| &b"create"[..])
     }
 
-    /// What to set of a file in the end.
     /// Whether new files or directories get a mode in the end, and not that which the umask leaves.
     fn sets_mode(&self, is_dir: bool) -> bool {
         self.preserve || self.chmod.as_ref().is_some_and(|change| change.concerns(is_dir))
     }
 
+    /// What to set of a file in the end.
     fn attributes(&self, attrs: &Attrs) -> Attributes {
         let (owner, kept_mode) = self.kept(attrs);
         let owner = Owner { uid: self.chown.uid.or(owner.uid), gid: self.chown.gid.or(owner.gid) };

@@ -104,6 +104,14 @@ fn two_sources_of_one_name_are_refused() {
     let expected = "sheaf: n2: /old and /sub/old would both become n2/old; nothing was copied\n";
     assert_eq!((run.stderr.as_str(), run.code), (expected, Some(2)));
     assert!(!home.path().join("there").exists());
+    // What patterns stand for is each host's own, and costs the others nothing.
+    let run = redirected(&home, &["cp", ":/ol*", ":/sub/ol*", "there"], "");
+    let expected = "sheaf: n2:/sub/old: File exists (EEXIST)\ncopied from n[1-2]: 2 of 3 files\n";
+    assert_eq!((run.stderr.as_str(), run.code), (expected, Some(4)));
+    for (host, content) in [("n1", "old\n"), ("n2", "old\n")] {
+        let here = home.path().join("there").join(host).join("old");
+        assert_eq!(std::fs::read_to_string(here).unwrap(), content);
+    }
 }
 
 /// A tree with one of everything that may be kept or lost.

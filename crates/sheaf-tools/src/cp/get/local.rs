@@ -146,7 +146,10 @@ impl Local {
         self.each(dirs.iter(), |local, leaf, copy| {
             let path = dot(&copy.local);
             let is_top = copy.local.as_os_str().is_empty();
-            let made = local.of(leaf, &copy.local)?.make_dir(path, &copy.attrs, is_top);
+            let writer = local.of(leaf, &copy.local)?;
+            // Of a directory that is only made for what is in it, the host has said nothing.
+            let writer = if copy.remote.is_empty() { writer.keeping_nothing() } else { writer };
+            let made = writer.make_dir(path, &copy.attrs, is_top);
             if made.is_err() {
                 local.unmade.insert((leaf, copy.local.clone()));
             }

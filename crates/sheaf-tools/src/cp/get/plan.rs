@@ -2,13 +2,17 @@
 use super::super::message::{Attrs, Special};
 use super::manifest::{ManifestItem, local_name};
 use sheaf_core::{Errno, MemberSet, RangeSet};
+use sheaf_file::Pattern;
 use sheaf_group::Outcome;
 use sheaf_group::aggregate::ErrorClass;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
+
+/// What an item counts for at least: one that says nearly nothing is held like any other.
+const ITEM_BYTES_MIN: u64 = 64;
 
 /// A path on hosts, and where it comes to beneath the directory of each.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +21,8 @@ pub(super) struct Copy {
     pub remote: Vec<u8>,
     /// The path that was named, which it is or lies beneath.
     pub named: Arc<[u8]>,
+    /// Which of the paths and patterns that are asked for stands for that.
+    pub of: u32,
     pub local: PathBuf,
     pub attrs: Attrs,
     pub has_holes: bool,
@@ -55,6 +61,8 @@ fn error(errno: Errno, path: &[u8], named: &[u8], leaves: &RangeSet) -> ErrorCla
 pub(super) struct CopyPlan {
     /// In the order in which they can be made.
     pub dirs: Vec<Copy>,
+    /// Directories that are only made for what is in them, with the hosts, and what was named beneath them first.
+    above: BTreeMap<PathBuf, (RangeSet, u32, Arc<[u8]>)>,
     pub contents: Vec<CopiedContent>,
     pub inline: Vec<(Copy, Vec<u8>)>,
     pub links: Vec<(Copy, CopiedLink)>,
@@ -70,10 +78,28 @@ pub(super) struct CopyPlan {
 }
 
 /// Where the items of a batch are, at present.
+#[derive(Default)]
 struct Root {
     leaves: RangeSet,
     remote: Arc<[u8]>,
+    of: u32,
     local: Vec<u8>,
+}
+
+/// Two paths of one host that would get one name here.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Clash {
+    pub leaf: u32,
+    pub paths: [Vec<u8>; 2],
+    pub local: PathBuf,
+}
+
+/// A path of hosts, beneath what was named.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Source<'a> {
+    of: u32,
+    named: &'a Arc<[u8]>,
+    remote: &'a [u8],
 }
 
 impl CopyPlan {
@@ -82,19 +108,22 @@ impl CopyPlan {
         Self { name, devices, ..Self::default() }
     }
 
-    /// Takes in what all of `leaves` have.
+    /// Takes in what all of `leaves` have. Returns how many bytes are held for it at least.
     pub fn add(
         &mut self,
         leaves: &RangeSet,
         items: Vec<ManifestItem>,
         patterns: &[String],
         outcome: &mut Outcome,
-    ) {
-        let mut root = Root { leaves: RangeSet::new(), remote: Arc::default(), local: Vec::new() };
+    ) -> u64 {
+        let mut held = 0;
+        let mut root = Root::default();
         for item in items {
+            held += ITEM_BYTES_MIN;
             match item {
                 ManifestItem::Root { of, path } => {
-                    root = self.root(leaves, patterns.get(of as usize), path, outcome)
+                    root = self.root(leaves, of, path, patterns, outcome);
+                    held += self.make_above(&root);
                 }
                 ManifestItem::Error { path, beneath, errno } => {
                     outcome.add_error(error(Errno(errno), &path, &beneath, leaves));
@@ -104,62 +133,59 @@ impl CopyPlan {
                 item => self.item(&root, item, patterns, outcome),
             }
         }
+        held
     }
 
     /// Takes back all that was taken in of these hosts.
     pub fn forget(&mut self, leaves: &RangeSet) {
-        let is_left = |copy: &mut Copy| {
-            copy.leaves = copy.leaves.difference(leaves);
-            !copy.leaves.is_empty()
-        };
-        self.dirs.retain_mut(is_left);
-        self.inline.retain_mut(|(copy, _)| is_left(copy));
-        self.links.retain_mut(|(copy, _)| is_left(copy));
-        // The place of a content is its index here.
-        self.contents.iter_mut().for_each(|content| content.copies.retain_mut(is_left));
+        self.retain(|copy| copy.leaves.difference(leaves));
+        self.above.retain(|_, (of, ..)| {
+            *of = of.difference(leaves);
+            !of.is_empty()
+        });
         for of in self.named.values_mut() {
             *of = of.difference(leaves);
         }
         self.named.retain(|_, of| !of.is_empty());
     }
 
-    /// What a root is called here; nothing for one that leads out of the host's directory.
+    /// What a root is called here; nothing for one that was not asked for, or that leads out of the host's directory.
     fn local_root(&self, pattern: Option<&String>, remote: &[u8]) -> Option<Vec<u8>> {
         let name =
             |pattern: &String| self.name.clone().unwrap_or_else(|| local_name(pattern, remote));
+        let pattern = pattern.filter(|pattern| stands_for(pattern, remote));
         pattern.map(name).filter(|local| is_beneath(local))
     }
 
     fn root(
         &mut self,
         leaves: &RangeSet,
-        pattern: Option<&String>,
+        of: u32,
         remote: Vec<u8>,
+        patterns: &[String],
         outcome: &mut Outcome,
     ) -> Root {
-        let Some(local) = self.local_root(pattern, &remote) else {
+        let Some(local) = self.local_root(patterns.get(of as usize), &remote) else {
             outcome.add_error(error(Errno::PROTO, &remote, b"", leaves));
-            return Root { leaves: RangeSet::new(), remote: remote.into(), local: Vec::new() };
+            return Root::default();
         };
         let remote: Arc<[u8]> = remote.into();
         self.named.entry(Arc::clone(&remote)).or_default().union_with(leaves);
-        let above: Vec<&Path> = path(&local)
-            .ancestors()
-            .skip(1)
-            .filter(|above| !above.as_os_str().is_empty())
-            .collect();
-        for above in above.into_iter().rev() {
-            let attrs = Attrs { mode: 0o777, ..Attrs::default() };
-            self.dirs.push(Copy {
-                leaves: leaves.clone(),
-                remote: Vec::new(),
-                named: Arc::clone(&remote),
-                local: above.to_owned(),
-                attrs,
-                has_holes: false,
+        Root { leaves: leaves.clone(), remote, of, local }
+    }
+
+    /// Lets the directories be made that a root is in. Returns the bytes of those that are new.
+    fn make_above(&mut self, root: &Root) -> u64 {
+        let mut held = 0;
+        let above = path(&root.local).ancestors().skip(1);
+        for above in above.filter(|above| !above.as_os_str().is_empty()) {
+            let of = self.above.entry(above.to_owned()).or_insert_with(|| {
+                held += above.as_os_str().len() as u64 + ITEM_BYTES_MIN;
+                (RangeSet::new(), root.of, Arc::clone(&root.remote))
             });
+            of.0.union_with(&root.leaves);
         }
-        Root { leaves: leaves.clone(), remote, local }
+        held
     }
 
     fn item(
@@ -235,9 +261,18 @@ impl CopyPlan {
         }
     }
 
-    /// Takes out what is in a directory that its hosts do not name: a link of theirs, or one that is here, could be in its
+    /// Puts the directories above all else in their place, and takes out what is in a directory that its hosts do not name: a link of theirs, or one that is here, could be in its
     /// place, and lead what is written there elsewhere.
-    pub fn drop_homeless(&mut self, outcome: &mut Outcome) {
+    pub fn settle(&mut self, outcome: &mut Outcome) {
+        let above =
+            std::mem::take(&mut self.above).into_iter().map(|(local, (leaves, of, named))| {
+                let attrs = Attrs { mode: 0o777, ..Attrs::default() };
+                Copy { leaves, remote: Vec::new(), named, of, local, attrs, has_holes: false }
+            });
+        self.dirs.extend(above);
+        // Outermost first, and what comes from hosts before what is only made for what is in it.
+        self.dirs
+            .sort_by(|a, b| (&a.local, a.remote.is_empty()).cmp(&(&b.local, b.remote.is_empty())));
         let mut dirs: HashMap<PathBuf, RangeSet> = HashMap::new();
         let mut has_home = |dirs: &HashMap<PathBuf, RangeSet>, copy: &mut Copy| {
             let above = copy.local.parent().filter(|above| !above.as_os_str().is_empty());
@@ -264,8 +299,52 @@ impl CopyPlan {
         self.links.retain_mut(|(copy, _)| has_home(&dirs, copy));
     }
 
-    /// Two paths of one host that would get one name here: the host, both paths and the name.
-    pub fn clash(&self) -> Option<(u32, &[u8], &[u8], &Path)> {
+    /// Finds two paths of one host that would get one name here. Where both are paths that `is_typed`, nothing is to be
+    /// copied; otherwise they come from that host, and it does not get the later one of what was named.
+    pub fn drop_clashes(
+        &mut self,
+        is_typed: impl Fn(&[u8]) -> bool,
+        outcome: &mut Outcome,
+    ) -> Option<Clash> {
+        let mut refused: BTreeMap<(u32, Arc<[u8]>), RangeSet> = BTreeMap::new();
+        for same in self.by_name().chunk_by(|a, b| a.local == b.local) {
+            let mut sources: BTreeMap<Source<'_>, RangeSet> = BTreeMap::new();
+            for copy in same {
+                let source = Source { of: copy.of, named: &copy.named, remote: &copy.remote };
+                sources.entry(source).or_default().union_with(&copy.leaves);
+            }
+            let mut taken: Vec<(Source<'_>, RangeSet)> = Vec::new();
+            for (one, mut leaves) in sources {
+                let root = (one.of, Arc::clone(one.named));
+                if let Some(refused) = refused.get(&root) {
+                    leaves = leaves.difference(refused);
+                }
+                for (other, others) in taken.iter().filter(|(other, _)| other.remote != one.remote)
+                {
+                    let both = leaves.intersection(others);
+                    let Some(leaf) = both.first() else { continue };
+                    if is_typed(one.remote) && is_typed(other.remote) {
+                        let paths = [other.remote.to_vec(), one.remote.to_vec()];
+                        return Some(Clash { leaf, paths, local: same[0].local.clone() });
+                    }
+                    outcome.add_error(error(Errno::EXIST, one.remote, one.named, &both));
+                    refused.entry(root.clone()).or_default().union_with(&both);
+                    leaves = leaves.difference(&both);
+                }
+                taken.push((one, leaves));
+            }
+        }
+        if !refused.is_empty() {
+            self.retain(|copy| match refused.get(&(copy.of, Arc::clone(&copy.named))) {
+                Some(refused) => copy.leaves.difference(refused),
+                None => copy.leaves.clone(),
+            });
+        }
+        None
+    }
+
+    /// Everything that gets a name here, by that name.
+    fn by_name(&self) -> Vec<&Copy> {
         let contents = self.contents.iter().flat_map(|content| &content.copies);
         let links = self.links.iter().map(|(copy, _)| copy);
         let inline = self.inline.iter().map(|(copy, _)| copy);
@@ -273,23 +352,20 @@ impl CopyPlan {
         let dirs = self.dirs.iter().filter(|dir| !dir.remote.is_empty());
         let mut copies: Vec<&Copy> = contents.chain(links).chain(inline).chain(dirs).collect();
         copies.sort_by(|a, b| a.local.as_os_str().cmp(b.local.as_os_str()));
-        for same in copies.chunk_by(|a, b| a.local == b.local) {
-            // Where many hosts have files that differ this is what keeps their number from being
-            // squared.
-            if same.iter().all(|copy| copy.remote == same[0].remote) {
-                continue;
-            }
-            for (at, one) in same.iter().enumerate() {
-                let clashes = |other: &&&Copy| {
-                    other.remote != one.remote && !other.leaves.is_disjoint(&one.leaves)
-                };
-                if let Some(other) = same[..at].iter().find(clashes) {
-                    let leaf = one.leaves.intersection(&other.leaves).first()?;
-                    return Some((leaf, &other.remote, &one.remote, &one.local));
-                }
-            }
-        }
-        None
+        copies
+    }
+
+    /// Leaves each copy to the hosts that `of` says; what has none goes.
+    fn retain(&mut self, mut of: impl FnMut(&Copy) -> RangeSet) {
+        let mut is_left = |copy: &mut Copy| {
+            copy.leaves = of(copy);
+            !copy.leaves.is_empty()
+        };
+        self.dirs.retain_mut(&mut is_left);
+        self.inline.retain_mut(|(copy, _)| is_left(copy));
+        self.links.retain_mut(|(copy, _)| is_left(copy));
+        // The place of a content is its index here.
+        self.contents.iter_mut().for_each(|content| content.copies.retain_mut(&mut is_left));
     }
 
     /// Bytes that have to be fetched.
@@ -324,6 +400,7 @@ impl Root {
             leaves: self.leaves.clone(),
             remote: joined(&self.remote, relative),
             named: Arc::clone(&self.remote),
+            of: self.of,
             local: path(&joined(&self.local, relative)).to_owned(),
             attrs,
             has_holes: false,
@@ -337,6 +414,15 @@ fn joined(base: &[u8], relative: &[u8]) -> Vec<u8> {
     }
     let slash: &[u8] = if base.ends_with(b"/") { b"" } else { b"/" };
     [base, slash, relative].concat()
+}
+
+/// Whether a host may say that this path or pattern stands for this path.
+fn stands_for(pattern: &str, root: &[u8]) -> bool {
+    let Ok(pattern) = Pattern::new(pattern) else { return false };
+    match pattern.literal() {
+        Some(one) => one.as_os_str().as_bytes() == root,
+        None => pattern.matches(path(root)),
+    }
 }
 
 /// Whether a name that a host gave stays in the directory of that host.
@@ -400,7 +486,7 @@ mod tests {
         plan.add(&RangeSet::single(0), items, &["/t".to_owned()], &mut outcome);
         let items = vec![root("/t"), dir(""), dir("d"), file("d/f", 1)];
         plan.add(&RangeSet::single(1), items, &["/t".to_owned()], &mut outcome);
-        plan.drop_homeless(&mut outcome);
+        plan.settle(&mut outcome);
         let told: Vec<_> = outcome
             .errors
             .iter()
@@ -433,6 +519,58 @@ mod tests {
     }
 
     #[test]
+    fn root_that_was_not_asked_for_is_refused() {
+        let patterns = ["/a/x", "/c/*/x", r"/q\*", "/d/"].map(str::to_owned);
+        for (of, path) in [
+            (0, "/b/x"),
+            (0, "/a/./x"),
+            (0, "/a/x/"),
+            (1, "/b/c/x"),
+            (1, "/c/x"),
+            (2, r"/q\*"),
+            (4, "/a/x"),
+        ] {
+            let (mut plan, mut outcome) = (CopyPlan::default(), Outcome::default());
+            let items = vec![ManifestItem::Root { of, path: path.into() }, file("", 1)];
+            plan.add(&RangeSet::single(0), items, &patterns, &mut outcome);
+            let told: Vec<_> = outcome.errors.iter().map(|error| error.errno).collect();
+            assert_eq!((told, plan.contents.len()), (vec![Errno::PROTO], 0), "{of} {path}");
+        }
+        for (of, path) in [(0, "/a/x"), (1, "/c/d/x"), (2, "/q*"), (3, "/d/")] {
+            let (mut plan, mut outcome) = (CopyPlan::default(), Outcome::default());
+            let items = vec![ManifestItem::Root { of, path: path.into() }, file("", 1)];
+            plan.add(&RangeSet::single(0), items, &patterns, &mut outcome);
+            assert!(outcome.is_ok() && plan.contents.len() == 1, "{of} {path}");
+        }
+    }
+
+    /// What patterns stand for is each host's own, and costs the others nothing.
+    #[test]
+    fn names_that_patterns_give_twice_cost_their_host_the_later() {
+        let (mut plan, mut outcome) = (CopyPlan::default(), Outcome::default());
+        let patterns = ["/a/*", "/b/*"].map(str::to_owned);
+        let root = |of, path: &str| ManifestItem::Root { of, path: path.into() };
+        let dir = |path: &str| ManifestItem::Dir { path: path.into(), attrs: Attrs::default() };
+        let b = [root(1, "/b/x"), dir(""), file("f", 2), root(1, "/b/y"), file("", 3)];
+        plan.add(&RangeSet::full(3), b.to_vec(), &patterns, &mut outcome);
+        let a = vec![root(0, "/a/x"), dir(""), file("f", 1)];
+        plan.add(&RangeSet::single(1), a, &patterns, &mut outcome);
+        assert_eq!(plan.drop_clashes(|_| false, &mut outcome), None);
+        let told: Vec<_> = outcome
+            .errors
+            .iter()
+            .map(|error| (error.errno, error.path.as_str(), error.members.leaves().to_string()))
+            .collect();
+        assert_eq!(told, [(Errno::EXIST, "/b/x", "1".to_owned())]);
+        let left = plan.contents.iter().flat_map(|content| &content.copies);
+        let left: Vec<_> = left
+            .map(|copy| (std::str::from_utf8(&copy.remote).unwrap(), copy.leaves.to_string()))
+            .collect();
+        let expected = [("/b/x/f", "0,2"), ("/b/y", "0-2"), ("/a/x/f", "1")];
+        assert_eq!(left, expected.map(|(path, of)| (path, of.to_owned())));
+    }
+
+    #[test]
     fn two_sources_of_one_name_on_a_host_are_found() {
         let clash = |items: Vec<ManifestItem>, also: Vec<(u32, Vec<ManifestItem>)>| {
             let (mut plan, mut outcome) = (CopyPlan::default(), Outcome::default());
@@ -442,9 +580,9 @@ mod tests {
                 plan.add(&RangeSet::single(leaf), items, &patterns, &mut outcome);
             });
             assert!(outcome.is_ok());
-            plan.clash().map(|(leaf, one, other, local)| {
-                let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-                format!("{leaf} {} {} {}", text(one), text(other), local.display())
+            plan.drop_clashes(|_| true, &mut outcome).map(|Clash { leaf, paths, local }| {
+                let [one, other] = paths.map(|path| String::from_utf8(path).unwrap());
+                format!("{leaf} {one} {other} {}", local.display())
             })
         };
         let root = |of, path: &str| ManifestItem::Root { of, path: path.into() };
@@ -467,6 +605,6 @@ mod tests {
             None
         );
         let nested = vec![(1, vec![root(2, "/c/d/x"), file("", 1)])];
-        assert_eq!(clash(dirs(3, "/d", "x"), nested).unwrap(), "1 /d/x /c/d/x d/x");
+        assert_eq!(clash(dirs(3, "/d", "x"), nested).unwrap(), "1 /c/d/x /d/x d/x");
     }
 }

@@ -28,7 +28,7 @@ impl Running for Listing {
             varint::put_bytes(answer.bytes(), &item);
         };
         if self.items == 0 {
-            put(manifest::ManifestItem::Root { of: 0, path: b"/dir".to_vec() });
+            put(manifest::ManifestItem::Root { of: 0, path: b"/file".to_vec() });
         }
         for _ in 0..16 {
             self.items += 1;

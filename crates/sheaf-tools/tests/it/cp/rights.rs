@@ -59,6 +59,35 @@ fn directories_that_were_there_keep_their_modes_and_owners() {
     }
 }
 
+/// Directories that are only made for what patterns found in them are no copies, and get what the umask leaves; those
+/// that are copied, too, get their own.
+#[test]
+fn directories_above_what_a_pattern_found_get_what_the_umask_leaves() {
+    let cluster = Cluster::new(1);
+    for dir in ["a", "b"] {
+        cluster.write(0, &format!("c/{dir}/x"), "1");
+        set_mode(&cluster.path(0, &format!("c/{dir}")), 0o700);
+    }
+    let left = 0o777 & !sheaf_file::umask();
+    assert_ne!(left, 0o777, "the umask of tests");
+    for (options, own) in [
+        (CopyOptions::archive(), 0o700),
+        (CopyOptions { recursive: true, ..Default::default() }, 0o700),
+    ] {
+        let options = CopyOptions { sync: false, ..options };
+        let here = tempfile::tempdir().unwrap();
+        let targets = [cluster.target("/c/*/x"), cluster.target("/c/b*")];
+        let got = run(async {
+            get(&cluster.client("flat"), &targets, here.path(), &options, &mut |_| {})
+                .await
+                .unwrap()
+        });
+        assert!(got.outcome.is_ok() && got.errors.is_empty(), "{got:?}");
+        let modes = ["n1/a", "n1/b"].map(|path| mode(&here.path().join(path)));
+        assert_eq!(modes, [left, own]);
+    }
+}
+
 /// Of the source's directories with -p, as cp has it, with the change that was asked for.
 #[test]
 fn directories_that_were_there_get_kept_modes() {
