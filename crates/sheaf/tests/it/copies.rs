@@ -106,7 +106,8 @@ fn two_sources_of_one_name_are_refused() {
     assert!(!home.path().join("there").exists());
     // What patterns stand for is each host's own, and costs the others nothing.
     let run = redirected(&home, &["cp", ":/ol*", ":/sub/ol*", "there"], "");
-    let expected = "sheaf: n2:/sub/old: File exists (EEXIST)\ncopied from n[1-2]: 2 of 3 files\n";
+    let expected = "copied from n[1-2]: 2 files\nn2:/sub/old: File exists (EEXIST), 1 of 3 members\n\
+                    sheaf: 2 of 3 members succeeded, 1 failed\n";
     assert_eq!((run.stderr.as_str(), run.code), (expected, Some(4)));
     for (host, content) in [("n1", "old\n"), ("n2", "old\n")] {
         let here = home.path().join("there").join(host).join("old");
