@@ -77,6 +77,12 @@ fn pipe_that_is_named_is_copied_as_one_with_r() {
         assert_eq!(run.code, Some(0), "{run:?}");
         let copy = home.path().join(format!("n2/of{option}"));
         assert!(copy.symlink_metadata().unwrap().file_type().is_fifo(), "{option}");
+        let back = format!("back{option}");
+        let words = ["cp", option, "-T", &format!("n2:/of{option}"), &back];
+        let run = redirected(&home, &words, "");
+        assert_eq!(run.code, Some(0), "{run:?}");
+        let copy = home.path().join(back);
+        assert!(copy.symlink_metadata().unwrap().file_type().is_fifo(), "{option}");
     }
 }
 

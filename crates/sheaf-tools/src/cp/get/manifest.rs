@@ -355,7 +355,7 @@ impl ManifestLister {
             FileKind::BlockDevice => Special::BlockDevice,
             FileKind::Socket | FileKind::Unknown => return Err(Errno::OPNOTSUPP),
         };
-        if follow && relative.is_empty() {
+        if follow && relative.is_empty() && !self.params.options.recursive {
             // What comes out of a host's device or pipe has no end that one could wait for.
             return Err(Errno::OPNOTSUPP);
         }
