@@ -315,13 +315,17 @@ impl Drop for Destination {
 /// last one may lead to a name that does not exist.
 pub(super) fn final_place(export: &Export, path: &Path) -> Result<ExportPlace> {
     let mut path = path.to_owned();
+    let mut must_be_dir = false;
     for _ in 0..=LINKS_MAX {
-        let place = match export.place(&path) {
+        let mut place = match export.place(&path) {
             Err(Errno::INVAL) => {
                 return export.resolve(&path, OFlags::DIRECTORY).and(Err(Errno::ISDIR));
             }
             place => place?,
         };
+        // A slash after a link asks for a directory where it leads.
+        must_be_dir |= place.must_be_dir;
+        place.must_be_dir = must_be_dir;
         let Some(target) = place.link_to_follow()? else { return Ok(place) };
         match export.resolve(&path, OFlags::empty()) {
             // Only the kernel knows a magic link, whose text may look like any path (`ELOOP`), and

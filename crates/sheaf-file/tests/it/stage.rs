@@ -100,7 +100,9 @@ fn staged_file_dropped_or_refused_leaves_nothing() {
         staged.commit(&Attributes { mtime: time, ..Default::default() }, None),
         Err(Errno::INVAL)
     );
+    std::os::unix::fs::symlink("nowhere", dir.path().join("link")).unwrap();
     for (path, errno) in [
+        ("link/", Errno::ISDIR),
         ("d", Errno::ISDIR),
         ("/", Errno::ISDIR),
         ("d/..", Errno::ISDIR),
@@ -112,6 +114,7 @@ fn staged_file_dropped_or_refused_leaves_nothing() {
     ] {
         assert_eq!(stage(&export, path, b"", StageOptions::default()), Err(errno), "{path}");
     }
+    std::fs::remove_file(dir.path().join("link")).unwrap();
     // A directory that takes the name meanwhile cannot be replaced, and no temporary name stays.
     for path in ["file", "new"] {
         let staged = Staged::create(&export, p(path), StageOptions::default()).unwrap();
