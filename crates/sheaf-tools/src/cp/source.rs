@@ -153,7 +153,10 @@ impl SourceReader<'_> {
             FileKind::Directory => self.tree(path),
             // Without directories in play, a pipe is what comes out of it.
             FileKind::Fifo | FileKind::CharDevice if follow && !self.options.recursive => {
-                match File::open(path) {
+                // A dry run does not wait for who writes into it.
+                let flags = if self.options.dry_run { OFlags::NONBLOCK } else { OFlags::empty() };
+                let flags = (flags | OFlags::NOCTTY).bits() as i32;
+                match File::options().read(true).custom_flags(flags).open(path) {
                     Ok(file) => {
                         let attrs = Attrs::of(&metadata, Vec::new(), self.options);
                         self.contents(Box::new(file), attrs, None)

@@ -71,6 +71,9 @@ fn pipe_that_is_named_is_copied_as_one_with_r() {
     let home = two_hosts();
     let pipe = home.path().join("pipe");
     rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    // A dry run waits for nobody who writes.
+    let run = redirected(&home, &["--timeout", "20", "cp", "--dry-run", "pipe", "@all:/p"], "");
+    assert_eq!(run.code, Some(0), "{run:?}");
     for option in ["-r", "-rL"] {
         let to = format!("@all:/of{option}");
         let run = redirected(&home, &["--timeout", "20", "cp", option, "pipe", &to], "");
