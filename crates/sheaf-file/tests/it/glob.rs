@@ -281,6 +281,10 @@ proptest! {
                 return Ok(());
             };
             let ours: Vec<String> = glob(&export, pattern).into_iter().filter(|path| dir.path().join(path).symlink_metadata().is_ok()).collect();
+            // What is found matches by its text, too, by which clients judge what hosts say.
+            let by_text = Pattern::new(pattern).unwrap();
+            let unmatched = ours.iter().find(|path| !by_text.matches(Path::new(path)));
+            prop_assert_eq!(unmatched, None, "{}", pattern);
             prop_assert_eq!(ours, expected, "{}", pattern);
         }
     }

@@ -12,7 +12,7 @@ use super::put::Pace;
 use crate::paths::fail_unsaid;
 use crate::target::{Target, ToolError, by_members, drop_unmatched};
 use local::Local;
-use manifest::{ManifestParams, ManifestTool};
+use manifest::{AskedPath, ManifestParams, ManifestTool};
 use pieces::{CopyPiece, Lack, PIECES_MAX, PiecesTool};
 use plan::{Clash, CopiedContent, CopiedLink, Copy, CopyPlan};
 use sheaf_core::{Errno, RangeSet, lock};
@@ -264,6 +264,7 @@ async fn list_within(
     options: &CopyOptions,
     (plan, bytes_max): (&mut CopyPlan, u64),
 ) -> Result<Outcome, ToolError> {
+    let asked: Vec<AskedPath> = paths.iter().map(|path| AskedPath::new(path)).collect();
     let limits = client.limits();
     // Even if all manifests differ, those of one batch fit.
     let all_bytes = limits.bytes_max.min(bytes_max / 4);
@@ -288,7 +289,7 @@ async fn list_within(
             let Some(body) = class.body else { continue };
             let leaves = class.members.leaves().difference(&refused);
             if let Ok(items) = manifest::decode(&body) {
-                let held = plan.add(&leaves, items, paths, &mut said);
+                let held = plan.add(&leaves, items, &asked, &mut said);
                 lengths.add(&leaves, held.max(body.len() as u64));
             } else {
                 call.refuse(&leaves);

@@ -8,10 +8,11 @@ use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
 use sheaf_core::varint::{self, Malformed};
 use sheaf_file::{
-    Export, FileKind, Follow, Globbed, Metadata, Mode, OFlags, Walk, WalkOptions, is_pattern,
+    Export, FileKind, Follow, Globbed, Metadata, Mode, OFlags, Pattern, Walk, WalkOptions,
 };
 use sheaf_group::tool::{Host, Reply, Running, Step, Tool};
 use std::collections::{HashMap, VecDeque};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
@@ -428,18 +429,45 @@ impl ManifestLister {
     }
 }
 
-/// Where a root goes beneath the directory of its host: the last component of a path, and of what
-/// a pattern stands for everything from the first component with a wildcard.
-pub(super) fn local_name(pattern: &str, root: &[u8]) -> Vec<u8> {
-    let special = pattern.find(|c| "*?[{\\".contains(c)).filter(|_| is_pattern(pattern));
-    let root = PathBuf::from(std::ffi::OsStr::from_bytes(root));
-    if let Some(special) = special {
-        let fixed = &pattern[..pattern[..special].rfind('/').map_or(0, |slash| slash + 1)];
-        if let Ok(rest) = root.strip_prefix(fixed) {
-            return rest.as_os_str().as_bytes().to_vec();
+/// A path or pattern that hosts are asked for.
+#[derive(Debug)]
+pub(super) struct AskedPath {
+    /// Nothing stands for a malformed one.
+    pattern: Option<Pattern>,
+    literal: Option<PathBuf>,
+    /// What is in front of the first component with a wildcard.
+    fixed: String,
+}
+
+impl AskedPath {
+    pub fn new(text: &str) -> Self {
+        let pattern = Pattern::new(text).ok();
+        let literal = pattern.as_ref().and_then(Pattern::literal);
+        let special = text.find(|c| "*?[{\\".contains(c)).unwrap_or(0);
+        let fixed = text[..special].rfind('/').map_or("", |slash| &text[..=slash]).to_owned();
+        Self { pattern, literal, fixed }
+    }
+
+    /// Whether it may stand for this path on a host.
+    pub fn stands_for(&self, root: &[u8]) -> bool {
+        let root = Path::new(OsStr::from_bytes(root));
+        match &self.literal {
+            Some(one) => one.as_os_str() == root.as_os_str(),
+            None => self.pattern.as_ref().is_some_and(|pattern| pattern.matches(root)),
         }
     }
-    super::super::source::name_of(&root).to_vec()
+
+    /// Where a root goes beneath the directory of its host: the last component of a path, and of
+    /// what a pattern stands for everything from the first component with a wildcard.
+    pub fn local_name(&self, root: &[u8]) -> Vec<u8> {
+        let root = Path::new(OsStr::from_bytes(root));
+        if self.literal.is_none()
+            && let Ok(rest) = root.strip_prefix(&self.fixed)
+        {
+            return rest.as_os_str().as_bytes().to_vec();
+        }
+        super::super::source::name_of(root).to_vec()
+    }
 }
 
 #[cfg(test)]
@@ -458,7 +486,8 @@ mod tests {
             ("*/x", "q/x", "q/x"),
         ];
         for (pattern, root, name) in cases {
-            assert_eq!(local_name(pattern, root.as_bytes()), name.as_bytes(), "{pattern}");
+            let asked = AskedPath::new(pattern);
+            assert_eq!(asked.local_name(root.as_bytes()), name.as_bytes(), "{pattern}");
         }
     }
 

@@ -1,8 +1,7 @@
 //! What is to be written here, from the manifests of all hosts: each distinct content once.
 use super::super::message::{Attrs, Special};
-use super::manifest::{ManifestItem, local_name};
+use super::manifest::{AskedPath, ManifestItem};
 use sheaf_core::{Errno, MemberSet, RangeSet};
-use sheaf_file::Pattern;
 use sheaf_group::Outcome;
 use sheaf_group::aggregate::ErrorClass;
 use std::collections::{BTreeMap, HashMap};
@@ -113,7 +112,7 @@ impl CopyPlan {
         &mut self,
         leaves: &RangeSet,
         items: Vec<ManifestItem>,
-        patterns: &[String],
+        asked: &[AskedPath],
         outcome: &mut Outcome,
     ) -> u64 {
         let mut held = 0;
@@ -122,7 +121,7 @@ impl CopyPlan {
             held += ITEM_BYTES_MIN;
             match item {
                 ManifestItem::Root { of, path } => {
-                    root = self.root(leaves, of, path, patterns, outcome);
+                    root = self.root(leaves, of, path, asked, outcome);
                     held += self.make_above(&root);
                 }
                 ManifestItem::Error { path, beneath, errno } => {
@@ -130,7 +129,7 @@ impl CopyPlan {
                 }
                 // Its root was refused, which is an error once.
                 item if root.leaves.is_empty() => drop(item),
-                item => self.item(&root, item, patterns, outcome),
+                item => self.item(&root, item, asked, outcome),
             }
         }
         held
@@ -150,11 +149,10 @@ impl CopyPlan {
     }
 
     /// What a root is called here; nothing for one that was not asked for, or that leads out of the host's directory.
-    fn local_root(&self, pattern: Option<&String>, remote: &[u8]) -> Option<Vec<u8>> {
-        let name =
-            |pattern: &String| self.name.clone().unwrap_or_else(|| local_name(pattern, remote));
-        let pattern = pattern.filter(|pattern| stands_for(pattern, remote));
-        pattern.map(name).filter(|local| is_beneath(local))
+    fn local_root(&self, asked: Option<&AskedPath>, remote: &[u8]) -> Option<Vec<u8>> {
+        let asked = asked.filter(|asked| asked.stands_for(remote))?;
+        let local = self.name.clone().unwrap_or_else(|| asked.local_name(remote));
+        is_beneath(&local).then_some(local)
     }
 
     fn root(
@@ -162,10 +160,10 @@ impl CopyPlan {
         leaves: &RangeSet,
         of: u32,
         remote: Vec<u8>,
-        patterns: &[String],
+        asked: &[AskedPath],
         outcome: &mut Outcome,
     ) -> Root {
-        let Some(local) = self.local_root(patterns.get(of as usize), &remote) else {
+        let Some(local) = self.local_root(asked.get(of as usize), &remote) else {
             outcome.add_error(error(Errno::PROTO, &remote, b"", leaves));
             return Root::default();
         };
@@ -192,7 +190,7 @@ impl CopyPlan {
         &mut self,
         root: &Root,
         item: ManifestItem,
-        patterns: &[String],
+        asked: &[AskedPath],
         outcome: &mut Outcome,
     ) {
         let copy = |path: Vec<u8>, attrs: Attrs| root.copy(&path, attrs);
@@ -215,8 +213,8 @@ impl CopyPlan {
                 let above = match other {
                     None => root.local.clone(),
                     Some((of, other)) => {
-                        let pattern = patterns.get(of as usize);
-                        let Some(above) = self.local_root(pattern, &other) else {
+                        let asked = asked.get(of as usize);
+                        let Some(above) = self.local_root(asked, &other) else {
                             return outcome
                                 .add_error(copy(path, Attrs::default()).error(Errno::PROTO));
                         };
@@ -416,15 +414,6 @@ fn joined(base: &[u8], relative: &[u8]) -> Vec<u8> {
     [base, slash, relative].concat()
 }
 
-/// Whether a host may say that this path or pattern stands for this path.
-fn stands_for(pattern: &str, root: &[u8]) -> bool {
-    let Ok(pattern) = Pattern::new(pattern) else { return false };
-    match pattern.literal() {
-        Some(one) => one.as_os_str().as_bytes() == root,
-        None => pattern.matches(path(root)),
-    }
-}
-
 /// Whether a name that a host gave stays in the directory of that host.
 fn is_beneath(name: &[u8]) -> bool {
     !name.contains(&0)
@@ -456,7 +445,7 @@ mod tests {
     #[test]
     fn each_content_is_there_once() {
         let (mut plan, mut outcome) = (CopyPlan::default(), Outcome::default());
-        let patterns = ["/etc".to_owned()];
+        let patterns = [AskedPath::new("/etc")];
         plan.add(
             &RangeSet::full(3),
             vec![root("/etc"), file("a", 1), file("b", 2)],
@@ -483,9 +472,9 @@ mod tests {
         let target = b"../other".to_vec();
         let link = ManifestItem::Symlink { path: b"d".into(), target, attrs: Attrs::default() };
         let items = vec![root("/t"), dir(""), link, file("d/f", 1), file("f", 2), dir("d/e")];
-        plan.add(&RangeSet::single(0), items, &["/t".to_owned()], &mut outcome);
+        plan.add(&RangeSet::single(0), items, &[AskedPath::new("/t")], &mut outcome);
         let items = vec![root("/t"), dir(""), dir("d"), file("d/f", 1)];
-        plan.add(&RangeSet::single(1), items, &["/t".to_owned()], &mut outcome);
+        plan.add(&RangeSet::single(1), items, &[AskedPath::new("/t")], &mut outcome);
         plan.settle(&mut outcome);
         let told: Vec<_> = outcome
             .errors
@@ -511,7 +500,7 @@ mod tests {
                 file(name, 1),
                 ManifestItem::Hardlink { path: b"ok".to_vec(), target: name.into(), root: None },
             ];
-            plan.add(&RangeSet::single(0), items, &["/etc".to_owned()], &mut outcome);
+            plan.add(&RangeSet::single(0), items, &[AskedPath::new("/etc")], &mut outcome);
             let is_inside = name == "/x";
             assert_eq!(outcome.errors.is_empty(), is_inside, "{name:?}");
             assert_eq!(plan.contents.is_empty(), !is_inside);
@@ -520,7 +509,7 @@ mod tests {
 
     #[test]
     fn root_that_was_not_asked_for_is_refused() {
-        let patterns = ["/a/x", "/c/*/x", r"/q\*", "/d/"].map(str::to_owned);
+        let patterns = ["/a/x", "/c/*/x", r"/q\*", "/d/"].map(AskedPath::new);
         for (of, path) in [
             (0, "/b/x"),
             (0, "/a/./x"),
@@ -548,7 +537,7 @@ mod tests {
     #[test]
     fn names_that_patterns_give_twice_cost_their_host_the_later() {
         let (mut plan, mut outcome) = (CopyPlan::default(), Outcome::default());
-        let patterns = ["/a/*", "/b/*"].map(str::to_owned);
+        let patterns = ["/a/*", "/b/*"].map(AskedPath::new);
         let root = |of, path: &str| ManifestItem::Root { of, path: path.into() };
         let dir = |path: &str| ManifestItem::Dir { path: path.into(), attrs: Attrs::default() };
         let b = [root(1, "/b/x"), dir(""), file("f", 2), root(1, "/b/y"), file("", 3)];
@@ -574,7 +563,7 @@ mod tests {
     fn two_sources_of_one_name_on_a_host_are_found() {
         let clash = |items: Vec<ManifestItem>, also: Vec<(u32, Vec<ManifestItem>)>| {
             let (mut plan, mut outcome) = (CopyPlan::default(), Outcome::default());
-            let patterns = ["/a/x", "/b/x", "/c/*/x", "/d"].map(str::to_owned);
+            let patterns = ["/a/x", "/b/x", "/c/*/x", "/d"].map(AskedPath::new);
             plan.add(&RangeSet::full(2), items, &patterns, &mut outcome);
             also.into_iter().for_each(|(leaf, items)| {
                 plan.add(&RangeSet::single(leaf), items, &patterns, &mut outcome);
