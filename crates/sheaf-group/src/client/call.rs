@@ -10,6 +10,7 @@ use crate::server::TOOLS;
 use sheaf_core::observer::{self, Begun, Ending, Layer, Observed};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_tree::{Notice, Stream};
+use std::collections::HashMap;
 use std::time::Duration;
 
 /// A tool's call. Its answer comes in batches: equal ones cross the tree once.
@@ -193,8 +194,27 @@ impl Call {
     /// [`GroupError::TooLarge`] when the distinct contents exceed the bound; otherwise as
     /// [`Call::next_entries`].
     pub async fn next_bodies(&mut self) -> Result<Vec<Class>, GroupError> {
+        self.bodies_within(None).await
+    }
+
+    /// [`Call::next_bodies`] from hosts of which each has at most so many bytes to say: one that has more fails with
+    /// `EPROTO`, alone.
+    ///
+    /// # Errors
+    /// As [`Call::next_bodies`].
+    pub async fn next_bodies_within(
+        &mut self,
+        most: &HashMap<u32, u64>,
+    ) -> Result<Vec<Class>, GroupError> {
+        self.bodies_within(Some(most)).await
+    }
+
+    async fn bodies_within(
+        &mut self,
+        most: Option<&HashMap<u32, u64>>,
+    ) -> Result<Vec<Class>, GroupError> {
         let mut outcome = self.begin()?;
-        let result = self.bodies(&mut outcome).await;
+        let result = self.bodies(&mut outcome, most).await;
         self.end(result, outcome)
     }
 
@@ -267,9 +287,10 @@ impl Call {
     async fn bodies(
         &mut self,
         outcome: &mut Outcome,
+        most: Option<&HashMap<u32, u64>>,
     ) -> Result<(Vec<Class>, RangeSet), GroupError> {
         let (of, classes, more) = self.classes(outcome).await?;
-        let fetched = fetch::bodies(&self.client, &self.stream, of, classes).await?;
+        let fetched = fetch::bodies(&self.client, &self.stream, of, classes, most).await?;
         self.client.refuse(&fetched.garbled, outcome);
         outcome.add_failed(Errno::PROTO, &fetched.refused);
         let (classes, more) = (fetched.classes, more.difference(&fetched.garbled));
@@ -308,9 +329,8 @@ impl Call {
         partial.more = partial.more.intersection(&wave.coverage.ok);
         // A host that had said everything before it was lost is not missing.
         outcome.add_coverage_of(&wave.coverage, &self.more);
-        for error in errors_of(&mut partial) {
-            outcome.add_error(error);
-        }
+        errors_of(&mut partial).into_iter().for_each(|error| outcome.push_error(error));
+        outcome.fold_errors();
         classes.said().for_each(|members| outcome.heard.union_with(&members.leaves()));
         Ok((wave.wave, classes, partial.more))
     }

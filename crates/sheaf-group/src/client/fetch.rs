@@ -10,6 +10,7 @@ use crate::error::GroupError;
 use crate::message::Request;
 use sheaf_core::{Errno, MemberSet, RangeSet};
 use sheaf_tree::Stream;
+use std::collections::HashMap;
 
 /// The most bytes of bodies that one trip brings.
 const FETCH_BYTES: u64 = 8 << 20;
@@ -52,6 +53,7 @@ pub(super) async fn bodies(
     stream: &Stream,
     of: u64,
     classes: Classes,
+    most: Option<&HashMap<u32, u64>>,
 ) -> Result<FetchedBodies, GroupError> {
     let mut garbled = RangeSet::new();
     let mut all: Vec<Class> = classes
@@ -64,12 +66,18 @@ pub(super) async fn bodies(
             body: class.body,
         })
         .collect();
-    all.retain(|class| {
-        let is_possible = class.len <= BODY_BYTES_MAX;
-        if !is_possible {
-            garbled.union_with(&class.members.leaves());
+    all.retain_mut(|class| {
+        if most.is_none() && class.len <= BODY_BYTES_MAX {
+            return true;
         }
-        is_possible
+        let may_say = |leaf: &u32| {
+            let most = most.map_or(u64::MAX, |most| most.get(leaf).copied().unwrap_or(0));
+            class.len <= most.min(BODY_BYTES_MAX)
+        };
+        let wrong: RangeSet = class.members.leaves().iter().filter(|leaf| !may_say(leaf)).collect();
+        class.members.remove_leaves(&wrong);
+        garbled.union_with(&wrong);
+        !class.members.is_empty()
     });
     let bytes: u64 = all.iter().map(|class| class.len).sum();
     if bytes > client.limits().bytes_max {

@@ -564,7 +564,7 @@ impl Group {
         classes: Classes,
         outcome: &mut Outcome,
     ) -> Result<Vec<Class>, GroupError> {
-        let fetched = fetch::bodies(&self.client, &self.stream, of, classes).await?;
+        let fetched = fetch::bodies(&self.client, &self.stream, of, classes, None).await?;
         self.client.refuse(&fetched.garbled, outcome);
         outcome.add_failed(Errno::PROTO, &fetched.refused);
         let classes = fetched.classes;

@@ -1,9 +1,10 @@
 //! What the members of an operation came to, beside the data.
 use crate::aggregate::{ErrorClass, StatusSum};
 use crate::entry::{Merged, MergedError};
-use rustc_hash::FxHashMap;
+use hashbrown::{DefaultHashBuilder, HashMap};
 use sheaf_core::{Errno, MemberSet, RangeSet};
 use sheaf_tree::Coverage;
+use std::hash::BuildHasher;
 
 /// Who did what in an operation: never a lost error, and a partial answer always says so.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -33,7 +34,7 @@ impl Outcome {
     pub fn failed_count(&self) -> u64 {
         let hosts: u64 =
             self.failed.iter().chain(&self.silent).map(|(_, leaves)| leaves.len()).sum();
-        let mut members: FxHashMap<&str, MemberSet> = FxHashMap::default();
+        let mut members: HashMap<&str, MemberSet> = HashMap::new();
         for error in &self.errors {
             members.entry(error.named()).or_default().union_with(&error.members);
         }
@@ -103,16 +104,32 @@ impl Outcome {
 
     /// Counts members as failed.
     pub fn add_error(&mut self, error: ErrorClass) {
-        let is_same = |have: &&mut ErrorClass| {
-            (have.errno, &have.path, &have.beneath) == (error.errno, &error.path, &error.beneath)
-        };
-        match self.errors.iter_mut().find(is_same) {
-            Some(have) => {
-                have.members.union_with(&error.members);
-                have.more = have.more.saturating_add(error.more);
-            }
+        match self.errors.iter_mut().find(|have| is_same(have, &error)) {
+            Some(have) => absorb(have, &error),
             None => self.errors.push(error),
         }
+    }
+
+    /// Counts members as failed, without looking whether others failed in the same way:
+    /// [`Self::fold_errors`] does, for all of them at once.
+    pub fn push_error(&mut self, error: ErrorClass) {
+        self.errors.push(error);
+    }
+
+    /// Makes one of all errors that are equal but for their members.
+    pub fn fold_errors(&mut self) {
+        let hasher = DefaultHashBuilder::default();
+        let mut places: HashMap<u64, usize> = HashMap::new();
+        let mut folded: Vec<ErrorClass> = Vec::new();
+        for error in std::mem::take(&mut self.errors) {
+            let key = hasher.hash_one((error.errno, &error.path, &error.beneath));
+            let place = *places.entry(key).or_insert(folded.len());
+            match folded.get_mut(place).filter(|have| is_same(have, &error)) {
+                Some(have) => absorb(have, &error),
+                None => folded.push(error),
+            }
+        }
+        self.errors = folded;
     }
 
     /// Counts `path` as failed on these hosts.
@@ -125,8 +142,9 @@ impl Outcome {
         for MergedError { path, errno, beneath, leaves } in merged.errors() {
             let [path, beneath] = [path, beneath].map(String::from_utf8_lossy);
             let class = ErrorClass::new(errno, path, MemberSet::of_leaves(0, leaves.clone()));
-            self.add_error(class.beneath(beneath));
+            self.push_error(class.beneath(beneath));
         }
+        self.fold_errors();
     }
 
     /// Hosts that failed as a whole or were silent.
@@ -171,15 +189,23 @@ impl Outcome {
     /// Takes in who did not succeed elsewhere, for example in opening the group.
     pub fn merge_failures(&mut self, other: Self) {
         self.heard.union_with(&other.heard);
-        for error in other.errors {
-            self.add_error(error);
-        }
+        self.errors.extend(other.errors);
+        self.fold_errors();
         self.add_coverage(&Coverage {
             failed: other.failed,
             silent: other.silent,
             ..Coverage::default()
         });
     }
+}
+
+fn is_same(one: &ErrorClass, other: &ErrorClass) -> bool {
+    (one.errno, &one.path, &one.beneath) == (other.errno, &other.path, &other.beneath)
+}
+
+fn absorb(have: &mut ErrorClass, error: &ErrorClass) {
+    have.members.union_with(&error.members);
+    have.more = have.more.saturating_add(error.more);
 }
 
 /// The first reason why something failed, and how many others there are.

@@ -1,6 +1,6 @@
 //! A leaf's answer while it is written.
 use super::{Entry, EntryKind, EntryStats, Sink, wire};
-use hashbrown::HashTable;
+use hashbrown::{DefaultHashBuilder, HashTable};
 use sheaf_core::{Errno, varint};
 use std::hash::BuildHasher;
 use std::ops::ControlFlow;
@@ -37,6 +37,8 @@ pub struct Answer {
     section_open: bool,
     /// Where the texts without number of the open section are in `out`, to have each once.
     seen: HashTable<SeenDigests>,
+    /// Seeded at random: whoever writes a file chooses its lines.
+    hasher: DefaultHashBuilder,
     stats: EntryStats,
     /// What was named on this host and is being worked on; whatever fails, it has failed with it.
     member: Vec<u8>,
@@ -72,6 +74,7 @@ impl Answer {
             path: Vec::new(),
             section_open: false,
             seen: HashTable::new(),
+            hasher: DefaultHashBuilder::default(),
             stats: EntryStats::default(),
             member: Vec::new(),
             failed: Vec::new(),
@@ -192,7 +195,7 @@ impl Answer {
         if self.form.ordered || entry.number.is_some() {
             return false;
         }
-        let hash = rustc_hash::FxBuildHasher.hash_one((entry.kind as u8, entry.text));
+        let hash = self.hasher.hash_one((entry.kind as u8, entry.text));
         let out = &self.out;
         let same = |seen: &SeenDigests| {
             seen.hash == hash

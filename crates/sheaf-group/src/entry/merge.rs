@@ -1,8 +1,7 @@
 //! Folding the answers of many leaves.
 use super::wire::{self, Decoded};
 use super::{Entry, EntryKind, EntryStats};
-use hashbrown::HashTable;
-use rustc_hash::{FxBuildHasher, FxHashMap};
+use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use sheaf_core::varint::{self, Malformed};
 use sheaf_core::{Errno, RangeSet};
 use std::hash::BuildHasher;
@@ -77,6 +76,8 @@ pub struct Merged {
     path_table: HashTable<u32>,
     slots: Vec<MergeSlot>,
     slot_table: HashTable<u32>,
+    /// Seeded at random: hosts choose what they answer, and could choose what collides.
+    hasher: DefaultHashBuilder,
     /// Ranges in the sets of all slots, for the limit.
     ranges: usize,
     stats: Option<EntryStats>,
@@ -160,6 +161,7 @@ impl Merged {
             path_table: HashTable::new(),
             slots: Vec::new(),
             slot_table: HashTable::new(),
+            hasher: DefaultHashBuilder::default(),
             ranges: 0,
             stats: None,
             order_base: 0,
@@ -427,7 +429,7 @@ impl Merged {
 
     fn hash(&self, path: u32, entry: &Entry<'_>, order: u64) -> u64 {
         let order = if self.ordered == Some(true) { order } else { 0 };
-        FxBuildHasher.hash_one((path, entry.kind as u8, entry.number, order, entry.text))
+        self.hasher.hash_one((path, entry.kind as u8, entry.number, order, entry.text))
     }
 
     fn find_path(&self, hash: u64, path: &[u8]) -> Option<u32> {
@@ -437,14 +439,14 @@ impl Merged {
     }
 
     fn intern_path(&mut self, path: &[u8]) -> u32 {
-        let hash = FxBuildHasher.hash_one(path);
+        let hash = self.hasher.hash_one(path);
         if let Some(index) = self.find_path(hash, path) {
             return index;
         }
         let index = self.paths.len() as u32;
         self.paths.push(push_span(&mut self.arena, path));
-        let (arena, paths) = (&self.arena, &self.paths);
-        let rehash = |&other: &u32| FxBuildHasher.hash_one(paths[other as usize].of(arena));
+        let (arena, paths, hasher) = (&self.arena, &self.paths, &self.hasher);
+        let rehash = |&other: &u32| hasher.hash_one(paths[other as usize].of(arena));
         self.path_table.insert_unique(hash, index, rehash);
         index
     }
@@ -465,7 +467,7 @@ impl Merged {
         if self.fits(all, slots + ranges).is_ok() {
             return Ok(());
         }
-        let known = |path: &[u8]| self.find_path(FxBuildHasher.hash_one(path), path);
+        let known = |path: &[u8]| self.find_path(self.hasher.hash_one(path), path);
         let paths: Vec<_> = decoded.paths.iter().map(|path| known(path)).collect();
         let (mut text, mut rest) = (0, ranges);
         for record in &decoded.records {
@@ -539,7 +541,7 @@ fn push_span(arena: &mut Vec<u8>, bytes: &[u8]) -> Span {
 /// The distinct sets in order of first use, and for each given set its place among them.
 fn distinct_sets<'a>(all: impl Iterator<Item = &'a RangeSet>) -> (Vec<&'a RangeSet>, Vec<usize>) {
     let (mut sets, mut set_of): (Vec<&RangeSet>, Vec<usize>) = (Vec::new(), Vec::new());
-    let mut known: FxHashMap<&RangeSet, usize> = FxHashMap::default();
+    let mut known: HashMap<&RangeSet, usize> = HashMap::new();
     for set in all {
         // Neighbours mostly have the same set; that needs no hash.
         let index = match set_of.last() {

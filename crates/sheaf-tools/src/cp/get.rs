@@ -12,7 +12,7 @@ use super::put::Pace;
 use crate::paths::fail_unsaid;
 use crate::target::{Target, ToolError, by_members, drop_unmatched};
 use local::Local;
-use manifest::{AskedPath, ManifestParams, ManifestTool};
+use manifest::{AskedPath, Items, ManifestParams, ManifestTool};
 use pieces::{CopyPiece, Lack, PIECES_MAX, PiecesTool};
 use plan::{Clash, CopiedContent, CopiedLink, Copy, CopyPlan};
 use sheaf_core::{Errno, RangeSet, lock};
@@ -33,6 +33,9 @@ use tokio::sync::oneshot;
 /// The most bytes of manifests, equal ones counted once, that the root holds.
 const MANIFEST_BYTES_MAX: u64 = 256 << 20;
 
+/// What is held of all manifests is at most so many times as long: of most files it is about twice as long.
+const HELD_PER_BYTE: u64 = 4;
+
 /// When all manifests are longer than that, the host with the longest one fails, if its own has at
 /// least this part of them. Of many that are shorter no single one is at fault.
 const LONG_SHARE: u64 = 16;
@@ -40,8 +43,14 @@ const LONG_SHARE: u64 = 16;
 /// The least and the most bytes of one host's batch.
 const BATCH_BYTES: std::ops::RangeInclusive<u64> = 4 << 10..=4 << 20;
 
-/// Hosts that are asked for a content, one after the other.
-const HOLDERS_MAX: usize = 8;
+/// Hosts that do not answer when they are asked for a content, one after the other, before it is given up.
+const SILENT_MAX: usize = 8;
+
+/// Places that cannot be written, for a reason that others may share, before a content is given up.
+const FULL_MAX: usize = 8;
+
+/// Files that would be written in place with a content, which hosts compare with their own.
+const IN_PLACE_MAX: usize = 8;
 
 /// Makes the leaves' part known to servers.
 pub(super) fn register(tools: &mut Tools) {
@@ -52,7 +61,7 @@ pub(super) fn register(tools: &mut Tools) {
 /// Decodes `data` as each thing that crosses the tree here, for fuzzing.
 #[cfg(feature = "fuzzing")]
 pub(super) fn decode_any(data: &[u8]) {
-    drop(manifest::decode(data));
+    Items::of(data).for_each(drop);
     drop(postcard::from_bytes::<ManifestParams>(data));
     drop(postcard::from_bytes::<Vec<CopyPiece>>(data));
 }
@@ -152,7 +161,7 @@ pub async fn get(
     }
     let (base, name) =
         exact.map_or((destination, None), |(base, name)| (base, Some(name.as_bytes().to_vec())));
-    let mut plan = CopyPlan::new(name, options.preserve);
+    let mut plan = CopyPlan::new(name, options);
     for (hosts, paths) in by_members(targets) {
         let mut outcome = list(client, &hosts, &paths, options, &mut plan).await?;
         let asked = |path: &String| Target { members: hosts.clone(), path: path.clone() };
@@ -191,13 +200,15 @@ pub async fn get(
         let pace = Pace::new(options.rate_max);
         let writer = start_writing(&local)?;
         let in_place = options.in_place;
-        Fetch { client, writer, got: &mut got, pace, progress, in_place }.all(plan).await?;
+        let liars = RangeSet::new();
+        Fetch { client, writer, got: &mut got, pace, progress, in_place, liars }.all(plan).await?;
         let mut local = lock(&local);
         unwritten = std::mem::take(&mut local.failed_named);
         got.errors = std::mem::take(&mut local.errors);
         got.made = std::mem::take(&mut local.made);
         (got.errors_more, got.files, got.bytes) = (local.errors_more, local.files, local.bytes);
     }
+    got.outcome.fold_errors();
     got.outcome.count_once();
     got.count(&named, &unwritten);
     Ok(got)
@@ -282,22 +293,30 @@ async fn list_within(
     let timeout = left.map_or(limits.timeout, |left| left.min(limits.timeout));
     let limits = limits.with_bytes_max(bytes_max).with_timeout(timeout);
     let mut call = client.with_limits(limits).call(members, manifest::TOOL, &params)?;
+    let held_max = bytes_max.saturating_mul(HELD_PER_BYTE);
     let mut lengths = ManifestLengths::default();
     let (mut said, mut refused) = (Outcome::default(), RangeSet::new());
     while call.has_more() && client.is_over().is_none() {
         for class in call.next_bodies().await? {
             let Some(body) = class.body else { continue };
             let leaves = class.members.leaves().difference(&refused);
-            if let Ok(items) = manifest::decode(&body) {
-                let held = plan.add(&leaves, items, &asked, &mut said);
-                lengths.add(&leaves, held.max(body.len() as u64));
-            } else {
-                call.refuse(&leaves);
-                refused.union_with(&leaves);
+            match plan.add(&leaves, Items::of(&body), &asked, held_max, &mut said) {
+                // What is not held is heard all the same.
+                Ok(held) => {
+                    lengths.add(&leaves, held.max(body.len() as u64 * HELD_PER_BYTE));
+                }
+                Err(errno) => {
+                    if errno == Errno::PROTO {
+                        call.refuse(&leaves);
+                    } else {
+                        call.give_up(errno, &leaves);
+                    }
+                    refused.union_with(&leaves);
+                }
             }
-            while lengths.total > bytes_max {
+            while lengths.total > held_max {
                 // A manifest without an end costs its own host, not the others.
-                let longest = lengths.longest().filter(|(_, len)| *len >= bytes_max / LONG_SHARE);
+                let longest = lengths.longest().filter(|(_, len)| *len >= held_max / LONG_SHARE);
                 let Some((longest, _)) = longest else {
                     return Err(GroupError::TooLarge { bytes_max }.into());
                 };
@@ -388,6 +407,8 @@ struct Fetch<'a> {
     progress: &'a mut (dyn FnMut(Progress) + Send),
     /// Files are written in place, and so must not be their own sources.
     in_place: bool,
+    /// Hosts that have given something else than the content which they said.
+    liars: RangeSet,
 }
 
 impl Fetch<'_> {
@@ -471,24 +492,24 @@ impl Fetch<'_> {
     /// Contents that fit in one wave, many at a time.
     async fn small(&mut self, contents: Vec<CopiedContent>) -> Result<(), ToolError> {
         // They are taken from the end. None is longer than a piece, so one always fits.
-        let mut waiting: Vec<(CopiedContent, usize)> =
-            contents.into_iter().rev().map(|content| (content, 0)).collect();
+        let mut waiting: Vec<Wanted> = contents.into_iter().rev().map(Wanted::new).collect();
         while !waiting.is_empty() {
-            let mut asked = Vec::new();
+            let (mut asked, mut pieces) = (Vec::new(), Vec::new());
             let mut bytes = 0;
             while asked.len() < PIECES_MAX
-                && let Some((content, holder)) =
-                    waiting.pop_if(|(next, _)| bytes + next.size <= PIECE_BYTES)
+                && let Some(wanted) =
+                    waiting.pop_if(|next| bytes + next.content.size <= PIECE_BYTES)
             {
-                bytes += content.size;
-                asked.push((content, holder));
+                bytes += wanted.content.size;
+                if let Some(holder) = wanted.holder(&self.liars) {
+                    pieces.push(piece(&wanted.content, holder, 0));
+                    asked.push(wanted);
+                }
             }
-            let mut pieces: Vec<CopyPiece> =
-                asked.iter().map(|(content, holder)| piece(content, *holder, 0)).collect();
             if self.in_place {
                 let find = move |local: &mut Local| {
-                    for ((content, _), piece) in asked.iter().zip(&mut pieces) {
-                        piece.apart = local.in_place(content, HOLDERS_MAX);
+                    for (wanted, piece) in asked.iter().zip(&mut pieces) {
+                        piece.apart = local.in_place(&wanted.content, IN_PLACE_MAX);
                     }
                     (asked, pieces)
                 };
@@ -496,20 +517,21 @@ impl Fetch<'_> {
             }
             let answers = self.ask(&pieces, bytes).await?;
             let mut whole = Vec::new();
-            for ((content, holder), answer) in asked.into_iter().zip(answers) {
-                match answer.and_then(|body| verified(body, &content)) {
+            for ((mut wanted, piece), answer) in asked.into_iter().zip(pieces).zip(answers) {
+                match answer.and_then(|body| verified(body, &wanted.content)) {
                     Ok(body) => {
                         self.got.fetched.files += 1;
-                        whole.push((content, body));
+                        whole.push((wanted.content, body));
                     }
-                    Err(lack) if holder + 1 >= holders(&content).len() => {
-                        self.lack(content, lack).await
+                    Err(lack) if self.has_more(&mut wanted, piece.leaf, lack) => {
+                        tracing::debug!(
+                            ?lack,
+                            "a copy of a content was not had from {}",
+                            piece.leaf
+                        );
+                        waiting.push(wanted);
                     }
-                    Err(lack) => {
-                        let at = holder + 1;
-                        tracing::debug!(?lack, "a copy of a content was not had from holder {at}");
-                        waiting.push((content, at));
-                    }
+                    Err(lack) => self.lack(wanted.content, lack).await,
                 }
             }
             let client = self.client.clone();
@@ -530,81 +552,105 @@ impl Fetch<'_> {
         Ok(())
     }
 
+    /// A host has not given a content: whether another one can be asked for it.
+    fn has_more(&mut self, wanted: &mut Wanted, leaf: u32, lack: Lack) -> bool {
+        wanted.tried.insert(leaf);
+        match lack {
+            Lack::Silent(_) => wanted.silent += 1,
+            // Its file may have changed; or it claims what it does not have.
+            Lack::Failed(Errno::BADMSG | Errno::PROTO) => self.liars.insert(leaf),
+            Lack::Failed(_) => {}
+        }
+        wanted.silent < SILENT_MAX
+            && self.client.is_over().is_none()
+            && wanted.holder(&self.liars).is_some()
+    }
+
     /// A content that takes several waves: to one place, and from there to the others.
     async fn large(&mut self, content: CopiedContent) -> Result<(), ToolError> {
-        let places: Vec<(u32, Copy)> = content
-            .copies
-            .iter()
-            .flat_map(|copy| copy.leaves.iter().map(move |leaf| (leaf, copy.clone())))
-            .take(HOLDERS_MAX)
-            .collect();
-        let (mut holder, mut place, mut last) = (0, 0, Errno::IO);
-        while let Some((leaf, copy)) = places.get(place).cloned() {
-            match self.bring(&content, leaf, &copy, &mut holder).await? {
+        let each = content.copies.iter().enumerate();
+        let places: Vec<(usize, u32)> =
+            each.flat_map(|(at, copy)| copy.leaves.iter().map(move |leaf| (at, leaf))).collect();
+        let mut wanted = Wanted::new(content);
+        let (mut place, mut full) = (0, 0);
+        let last = loop {
+            let Some((at, leaf)) = places.get(place).copied() else { return Ok(()) };
+            let copy = wanted.content.copies[at].clone();
+            match self.bring(&mut wanted, leaf, &copy).await? {
                 Ok(()) => {
                     self.got.fetched.files += 1;
+                    let content = wanted.content;
                     self.here(move |local| local.replicate(&content, (leaf, &copy))).await;
                     return Ok(());
                 }
                 Err(CopyTrouble::Local(errno)) => {
                     self.here(move |local| local.fail(leaf, &copy, errno)).await;
-                    (place, last) = (place + 1, errno);
+                    place += 1;
+                    full += usize::from(matches!(
+                        errno,
+                        Errno::NOSPC | Errno::DQUOT | Errno::ROFS | Errno::IO
+                    ));
+                    if full >= FULL_MAX {
+                        break errno;
+                    }
                 }
-                Err(CopyTrouble::Lack(lack)) => {
-                    holder += 1;
-                    if holder >= holders(&content).len() || self.client.is_over().is_some() {
-                        self.lack(content, lack).await;
+                Err(CopyTrouble::Mixed) => {}
+                Err(CopyTrouble::Lack(holder, lack)) => {
+                    if !self.has_more(&mut wanted, holder, lack) {
+                        self.lack(wanted.content, lack).await;
                         return Ok(());
                     }
                 }
             }
-        }
+        };
         // Where so many places cannot be written, the others are not tried.
         self.here(move |local| {
-            let rest = content
-                .copies
-                .iter()
-                .flat_map(|copy| copy.leaves.iter().map(move |leaf| (leaf, copy)));
-            rest.skip(places.len()).for_each(|(leaf, copy)| local.fail(leaf, copy, last));
+            for (at, leaf) in &places[place..] {
+                local.fail(*leaf, &wanted.content.copies[*at], last);
+            }
         })
         .await;
         Ok(())
     }
 
-    /// Fetches a content to one place. `holder` moves on when one does not have it any more.
+    /// Fetches a content to one place.
     async fn bring(
         &mut self,
-        content: &CopiedContent,
+        wanted: &mut Wanted,
         leaf: u32,
         copy: &Copy,
-        holder: &mut usize,
     ) -> Result<Result<(), CopyTrouble>, ToolError> {
-        if self.in_place && self.is_source(content, leaf, copy).await? {
-            return Ok(Err(CopyTrouble::Local(Errno::SAMEFILE)));
+        if self.in_place {
+            let same = self.sources(&wanted.content, leaf, copy).await?;
+            // What one host says of its file is nothing about the others' places.
+            wanted.tried.union_with(&same);
+            if same.contains(leaf) || wanted.holder(&self.liars).is_none() {
+                return Ok(Err(CopyTrouble::Local(Errno::SAMEFILE)));
+            }
         }
         let copy_here = copy.clone();
         let mut staged = match self.here(move |local| local.begin(leaf, &copy_here)).await {
             Ok(staged) => staged,
             Err(errno) => return Ok(Err(CopyTrouble::Local(errno))),
         };
-        let mut at = 0;
-        while at < content.size {
-            let piece = piece(content, *holder, at);
-            let len = u64::from(piece.len);
+        let size = wanted.content.size;
+        let (mut at, mut from) = (0, RangeSet::new());
+        while at < size {
+            let Some(holder) = wanted.holder(&self.liars) else {
+                return Ok(Err(CopyTrouble::Local(Errno::PROTO)));
+            };
+            let piece = piece(&wanted.content, holder, at);
+            let (holder, len) = (piece.leaf, u64::from(piece.len));
             let answer =
                 self.ask(&[piece], len).await?.pop().unwrap_or(Err(Lack::Failed(Errno::PROTO)));
             let body = match answer {
                 Ok(body) if body.len() as u64 == len => body,
-                Ok(_) => return Ok(Err(CopyTrouble::Lack(Lack::Failed(Errno::BADMSG)))),
+                Ok(_) => return Ok(Err(CopyTrouble::Lack(holder, Lack::Failed(Errno::BADMSG)))),
                 // Whoever has the same content can go on where the other was lost.
-                Err(Lack::Silent(_))
-                    if *holder + 1 < holders(content).len() && self.client.is_over().is_none() =>
-                {
-                    *holder += 1;
-                    continue;
-                }
-                Err(lack) => return Ok(Err(CopyTrouble::Lack(lack))),
+                Err(lack @ Lack::Silent(_)) if self.has_more(wanted, holder, lack) => continue,
+                Err(lack) => return Ok(Err(CopyTrouble::Lack(holder, lack))),
             };
+            from.insert(holder);
             let (written, back) = self.here(move |_| (staged.write_at(at, &body), staged)).await;
             if let Err(errno) = written {
                 return Ok(Err(CopyTrouble::Local(errno)));
@@ -612,31 +658,43 @@ impl Fetch<'_> {
             staged = back;
             at += len;
         }
-        let (copy, digest) = (copy.clone(), content.digest);
+        let (copy, digest) = (copy.clone(), wanted.content.digest);
         Ok(match self.here(move |local| local.finish(leaf, &copy, staged, &digest)).await {
             Ok(()) => Ok(()),
             // The contents are not those of the manifest: another host may have them.
-            Err(Errno::BADMSG) => Err(CopyTrouble::Lack(Lack::Failed(Errno::BADMSG))),
+            Err(Errno::BADMSG) if from.len() > 1 => Err(CopyTrouble::Mixed),
+            Err(Errno::BADMSG) => match from.first() {
+                Some(holder) => Err(CopyTrouble::Lack(holder, Lack::Failed(Errno::BADMSG))),
+                None => Err(CopyTrouble::Local(Errno::BADMSG)),
+            },
             Err(errno) => Err(CopyTrouble::Local(errno)),
         })
     }
 
-    /// Whether the file that would be written in place is the one that a host would send.
-    async fn is_source(
+    /// The hosts of which the file that would be written in place is the one that they would send.
+    async fn sources(
         &mut self,
         content: &CopiedContent,
         leaf: u32,
         copy: &Copy,
-    ) -> Result<bool, ToolError> {
+    ) -> Result<RangeSet, ToolError> {
         let local = copy.local.clone();
         let there = self.here(move |all| all.in_place_at(leaf, &local)).await;
-        let Some(there) = there else { return Ok(false) };
+        let Some(there) = there else { return Ok(RangeSet::new()) };
         // Hosts compare it with their own files, and send nothing.
-        let question =
-            |at| CopyPiece { len: 0, apart: vec![there.clone()], ..piece(content, at, 0) };
-        let questions: Vec<_> = (0..holders(content).len()).map(question).collect();
+        let mut questions = Vec::new();
+        let mut asked = RangeSet::new();
+        for copy in &content.copies {
+            for leaf in copy.leaves.difference(&asked).iter().take(PIECES_MAX - questions.len()) {
+                let piece = piece(content, (leaf, &copy.remote), 0);
+                questions.push(CopyPiece { len: 0, apart: vec![there.clone()], ..piece });
+            }
+            asked.union_with(&copy.leaves);
+        }
         let answers = self.ask(&questions, 0).await?;
-        Ok(answers.iter().any(|answer| matches!(answer, Err(Lack::Failed(Errno::SAMEFILE)))))
+        let said = questions.iter().zip(answers);
+        let same = |answer| matches!(answer, Err(Lack::Failed(Errno::SAMEFILE)));
+        Ok(said.filter_map(|(asked, answer)| same(answer).then_some(asked.leaf)).collect())
     }
 
     /// One wave.
@@ -664,30 +722,50 @@ impl Fetch<'_> {
         for copy in &content.copies {
             match lack {
                 Lack::Silent(errno) => self.got.outcome.add_silent(errno, &copy.leaves),
-                Lack::Failed(errno) => self.got.outcome.add_error(copy.error(errno)),
+                Lack::Failed(errno) => self.got.outcome.push_error(copy.error(errno)),
             }
         }
         self.here(move |local| local.lack(&content.copies)).await;
     }
 }
 
+/// A content, and which hosts have not given it.
+struct Wanted {
+    content: CopiedContent,
+    tried: RangeSet,
+    /// How many of them did not answer.
+    silent: usize,
+}
+
+impl Wanted {
+    fn new(content: CopiedContent) -> Self {
+        Self { content, tried: RangeSet::new(), silent: 0 }
+    }
+
+    /// The host to ask next, with its path of the content: those that have given what is not the content they said come last.
+    fn holder(&self, liars: &RangeSet) -> Option<(u32, &[u8])> {
+        let find = |passed_over: &RangeSet| {
+            self.content.copies.iter().find_map(|copy| {
+                let left = copy.leaves.difference(passed_over);
+                Some((left.first()?, &copy.remote[..]))
+            })
+        };
+        let mut last = self.tried.clone();
+        last.union_with(liars);
+        find(&last).or_else(|| find(&self.tried))
+    }
+}
+
 /// Why a content did not come to a place.
 enum CopyTrouble {
     Local(Errno),
-    Lack(Lack),
+    /// What came from several hosts is not the content, and it is not known whose part is wrong.
+    Mixed,
+    /// This host has not given it.
+    Lack(u32, Lack),
 }
 
-/// Who can be asked for a content: hosts, each with its path of it.
-fn holders(content: &CopiedContent) -> Vec<(u32, &[u8])> {
-    let each = content
-        .copies
-        .iter()
-        .flat_map(|copy| copy.leaves.iter().map(|leaf| (leaf, &copy.remote[..])));
-    each.take(HOLDERS_MAX).collect()
-}
-
-fn piece(content: &CopiedContent, holder: usize, offset: u64) -> CopyPiece {
-    let (leaf, path) = holders(content).get(holder).copied().unwrap_or_default();
+fn piece(content: &CopiedContent, (leaf, path): (u32, &[u8]), offset: u64) -> CopyPiece {
     let len = (content.size - offset).min(PIECE_BYTES) as u32;
     CopyPiece { leaf, path: path.to_vec(), offset, len, apart: Vec::new() }
 }

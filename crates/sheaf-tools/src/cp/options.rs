@@ -3,7 +3,7 @@ use super::CopyMode;
 use super::message::Attrs;
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
-use sheaf_file::{ACCESS_LIST, Export, FileKind, Metadata, Xattr, mode_without_list};
+use sheaf_file::{ACCESS_LIST, Export, FileKind, Metadata, Owner, Xattr, mode_without_list};
 use std::path::Path;
 
 /// How to copy. The same in both directions.
@@ -131,6 +131,15 @@ impl CopyOptions {
             };
         }
         Ok(attrs)
+    }
+
+    /// What is kept of what a host says that its source has.
+    pub(super) fn kept(&self, said: Attrs) -> Attrs {
+        let Attrs { mode, owner, atime, mtime, mut xattrs } = said;
+        xattrs.retain(|xattr| self.keeps(&xattr.name));
+        let (owner, atime, mtime) =
+            if self.preserve { (owner, atime, mtime) } else { (Owner::default(), None, None) };
+        Attrs { mode: mode & 0o7777, owner, atime, mtime, xattrs }
     }
 
     /// Whether an extended attribute of this name is kept.

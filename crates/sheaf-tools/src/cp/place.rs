@@ -31,6 +31,8 @@ pub(super) struct Writer {
     hard_links: bool,
     /// The files are this machine's, and no host's.
     is_here: bool,
+    /// The directory beneath which all of the host's files go, if it is not where paths begin.
+    top: Option<PathBuf>,
     chmod: Option<CopyMode>,
     /// What a change of modes begins without.
     umask: u32,
@@ -76,6 +78,7 @@ impl Writer {
             dereference: options.dereference,
             hard_links: options.hard_links,
             is_here: false,
+            top: None,
             chmod: options.chmod.clone(),
             chown: options.chown.as_deref().map(Owner::resolve).transpose()?.unwrap_or_default(),
             user: Arc::new(User {
@@ -103,6 +106,11 @@ impl Writer {
     /// This writer, for files of this machine.
     pub fn here(self) -> Self {
         Self { is_here: true, ..self }
+    }
+
+    /// This writer, of a path whose links may not lead out of `top`, the first directory on it.
+    pub fn beneath(self, top: &Path) -> Self {
+        Self { top: Some(top.to_owned()), ..self }
     }
 
     /// This writer in another place.
@@ -186,13 +194,21 @@ impl Writer {
     /// into (`EACCES`): what comes from hosts goes beneath it alone.
     pub fn check_link(&self, path: &Path) -> Result<(), Errno> {
         let is_link = self.export.lstat(path).is_ok_and(|there| there.kind == FileKind::Symlink);
-        if is_link && self.is_here && self.export.leads_out(path) {
+        if is_link && self.is_here && self.leads_out(path)? {
             return Err(Errno::ACCES);
         }
         if is_link && self.export.stat(path).is_err_and(|errno| errno == Errno::NOENT) {
             return Err(Errno::EXIST);
         }
         Ok(())
+    }
+
+    fn leads_out(&self, path: &Path) -> Result<bool, Errno> {
+        let below = self.top.as_ref().and_then(|top| Some((top, path.strip_prefix(top).ok()?)));
+        match below {
+            Some((top, below)) => Ok(self.export.subdirectory(top.as_os_str())?.leads_out(below)),
+            None => Ok(self.export.leads_out(path)),
+        }
     }
 
     /// Gives a file its attributes and its name.

@@ -151,8 +151,10 @@ impl SourceReader<'_> {
         }
         let done = match metadata.kind {
             FileKind::Directory => self.tree(path),
-            // Without directories in play, a pipe is what comes out of it.
-            FileKind::Fifo | FileKind::CharDevice if follow && !self.options.recursive => {
+            // Without directories in play, a pipe or a device is what comes out of it.
+            FileKind::Fifo | FileKind::CharDevice | FileKind::BlockDevice
+                if !self.options.recursive =>
+            {
                 // A dry run does not wait for who writes into it.
                 let flags = if self.options.dry_run { OFlags::NONBLOCK } else { OFlags::empty() };
                 let flags = (flags | OFlags::NOCTTY).bits() as i32;

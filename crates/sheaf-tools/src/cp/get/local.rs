@@ -115,8 +115,12 @@ impl Local {
         }
         let writer = self.at(leaf)?;
         // What has an exact name is what its user has named.
-        let is_named = self.is_exact && path.components().count() == 1;
-        Ok(if is_named { writer } else { writer.within_tree() })
+        let mut names = path.components();
+        Ok(match (self.is_exact, names.next(), names.next()) {
+            (true, Some(_), None) => writer,
+            (true, Some(top), Some(_)) => writer.within_tree().beneath(top.as_ref()),
+            _ => writer.within_tree(),
+        })
     }
 
     /// Whether a path is beneath a directory that could not be made.

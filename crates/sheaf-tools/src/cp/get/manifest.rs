@@ -29,6 +29,12 @@ const STEP_BYTES: u64 = 8 << 20;
 /// own, as in `/proc`, and may be another each time they are read.
 const INLINE_BYTES_MAX: u64 = 1 << 20;
 
+/// The longest path of a root, in bytes.
+const PATH_BYTES_MAX: usize = 4096;
+
+/// The longest name, in bytes: that of file systems with UTF-16.
+const NAME_BYTES_MAX: usize = 1024;
+
 /// The most files with several names that are remembered.
 pub(super) const LINKED_FILES_MAX: usize = 1 << 20;
 
@@ -93,21 +99,46 @@ pub(super) enum ManifestItem {
     },
 }
 
-/// The items of a batch.
-pub(super) fn decode(mut batch: &[u8]) -> Result<Vec<ManifestItem>, Malformed> {
-    let mut items = Vec::new();
-    while !batch.is_empty() {
-        let item = varint::get_bytes(&mut batch)?;
-        let item: ManifestItem = postcard::from_bytes(item).map_err(|_| Malformed)?;
-        if !item.beneath_root().is_none_or(is_plain) {
-            return Err(Malformed);
-        }
-        items.push(item);
+/// The items of a batch, one after the other; the first malformed one is the last.
+pub(super) struct Items<'a> {
+    left: &'a [u8],
+}
+
+impl<'a> Items<'a> {
+    pub fn of(batch: &'a [u8]) -> Self {
+        Self { left: batch }
     }
-    Ok(items)
+}
+
+impl Iterator for Items<'_> {
+    type Item = Result<ManifestItem, Malformed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.left.is_empty() {
+            return None;
+        }
+        let item = varint::get_bytes(&mut self.left).and_then(|item| {
+            let item: ManifestItem = postcard::from_bytes(item).map_err(|_| Malformed)?;
+            if item.is_possible() { Ok(item) } else { Err(Malformed) }
+        });
+        if item.is_err() {
+            self.left = b"";
+        }
+        Some(item)
+    }
 }
 
 impl ManifestItem {
+    /// Whether an honest host can say this.
+    fn is_possible(&self) -> bool {
+        let root = match self {
+            Self::Root { path, .. } | Self::Hardlink { root: Some((_, path)), .. } => &path[..],
+            _ => b"",
+        };
+        // What is opened by its path is no longer.
+        root.len() <= PATH_BYTES_MAX && self.beneath_root().is_none_or(is_plain)
+    }
+
     /// The path beneath the root, of what has one.
     fn beneath_root(&self) -> Option<&[u8]> {
         match self {
@@ -124,11 +155,11 @@ impl ManifestItem {
 
 /// Whether a path beneath a root is written as hosts write it, so that one file has one.
 fn is_plain(path: &[u8]) -> bool {
-    let is_name = |name: &[u8]| !matches!(name, b"" | b"." | b"..");
+    let is_name = |name: &[u8]| !matches!(name, b"" | b"." | b"..") && name.len() <= NAME_BYTES_MAX;
     path.is_empty() || path.split(|&byte| byte == b'/').all(is_name)
 }
 
-fn put(out: &mut Vec<u8>, item: &ManifestItem) {
+pub(super) fn put(out: &mut Vec<u8>, item: &ManifestItem) {
     let item = postcard::to_stdvec(item).expect("items hold nothing that cannot be serialised");
     varint::put_bytes(out, &item);
 }
@@ -356,7 +387,7 @@ impl ManifestLister {
             FileKind::BlockDevice => Special::BlockDevice,
             FileKind::Socket | FileKind::Unknown => return Err(Errno::OPNOTSUPP),
         };
-        if follow && relative.is_empty() && !self.params.options.recursive {
+        if !self.params.options.recursive {
             // What comes out of a host's device or pipe has no end that one could wait for.
             return Err(Errno::OPNOTSUPP);
         }
@@ -497,7 +528,7 @@ mod tests {
             let mut out = Vec::new();
             put(&mut out, &ManifestItem::Root { of: 0, path: b"/d/.".to_vec() });
             put(&mut out, &ManifestItem::Dir { path: path.into(), attrs: Attrs::default() });
-            decode(&out)
+            Items::of(&out).collect::<Result<Vec<_>, _>>()
         };
         for path in ["", "a", "a/b", "..a", ".b/c."] {
             assert!(manifest(path).is_ok(), "{path}");
@@ -510,7 +541,7 @@ mod tests {
     proptest! {
         #[test]
         fn garbage_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
-            let _ = decode(&bytes);
+            Items::of(&bytes).for_each(drop);
         }
     }
 }

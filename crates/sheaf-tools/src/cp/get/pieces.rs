@@ -18,6 +18,9 @@ pub(super) const TOOL: &str = "cp.pieces";
 /// The most pieces one wave asks for.
 pub(super) const PIECES_MAX: usize = 4096;
 
+/// The most bytes that come with a piece.
+const AROUND_BYTES_MAX: u64 = 32;
+
 /// A piece of one file of one host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CopyPiece {
@@ -104,15 +107,21 @@ pub(super) async fn fetch(
     let members: RangeSet = pieces.iter().map(|piece| piece.leaf).collect();
     let params = postcard::to_stdvec(pieces).map_err(|_| GroupError::Protocol)?;
     // Each piece with a little around it.
-    let bytes_max = PIECE_BYTES + 32 * PIECES_MAX as u64;
+    let bytes_max = PIECE_BYTES + AROUND_BYTES_MAX * PIECES_MAX as u64;
     let client = client.with_limits(client.limits().with_bytes_max(bytes_max));
     let mut call = client.call(&members, TOOL, &params)?;
+    // What each host may say at most: its pieces, and the length and outcome of each.
+    let mut most: HashMap<u32, u64> = HashMap::new();
+    for piece in pieces {
+        *most.entry(piece.leaf).or_default() += u64::from(piece.len) + AROUND_BYTES_MAX;
+    }
     let mut bodies: HashMap<u32, Vec<u8>> = HashMap::new();
     loop {
-        for class in call.next_bodies().await? {
+        for class in call.next_bodies_within(&most).await? {
             let Some(body) = class.body else { continue };
             for leaf in class.members.leaves().iter() {
                 bodies.entry(leaf).or_default().extend_from_slice(&body);
+                most.entry(leaf).and_modify(|left| *left -= (body.len() as u64).min(*left));
             }
         }
         if !call.has_more() {

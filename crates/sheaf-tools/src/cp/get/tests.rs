@@ -32,7 +32,7 @@ impl Running for Listing {
         }
         for _ in 0..16 {
             self.items += 1;
-            let path = format!("{}{}", "y".repeat(30_000), self.items).into_bytes();
+            let path = format!("{}{}", "y/".repeat(15_000), self.items).into_bytes();
             put(manifest::ManifestItem::Dir { path, attrs: Default::default() });
         }
         Step::More
@@ -48,7 +48,7 @@ fn manifest_without_end_fails_its_own_host_alone() {
     run(async {
         let client = cluster.session_with("flat", tools);
         let (paths, options) = (["/file".to_owned()], CopyOptions::archive());
-        let mut plan = CopyPlan::new(None, false);
+        let mut plan = CopyPlan::new(None, &options);
         let within = (&mut plan, 16 << 20);
         let outcome = list_within(&client, &cluster.everyone(), &paths, &options, within).await;
         let outcome = outcome.unwrap();
