@@ -17,8 +17,9 @@ use std::ffi::OsString;
 /// :PATH for every host, DEST may not. From hosts, each host's files come into
 /// a directory of its own: DEST/HOST/…; only with -T DEST is the file.
 /// To hosts, %h in SRC is each host's name, so that what came from them goes
-/// back; a host whose SRC is not here fails, and the others get theirs. (%%h is
-/// a name with %h in it.)
+/// back; a host whose SRC is not here fails, and the others get theirs. Links
+/// that lead out of the directory named by %h are not followed without -L, as
+/// the host may have laid them. (%%h is a name with %h in it.)
 /// Patterns are expanded on hosts in SRC and not in DEST.
 #[derive(Args, Debug)]
 #[command(

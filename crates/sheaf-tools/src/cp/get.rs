@@ -432,12 +432,14 @@ impl Fetch<'_> {
             local.make_links(&first);
         })
         .await;
-        let (small, large): (Vec<CopiedContent>, Vec<CopiedContent>) = plan
+        let (small, mut large): (Vec<CopiedContent>, Vec<CopiedContent>) = plan
             .contents
             .into_iter()
             .filter(|content| !content.copies.is_empty())
             .partition(|content| content.size <= PIECE_BYTES);
         self.small(small).await?;
+        // One without an end keeps no other one from its place.
+        large.sort_by_key(|content| content.size);
         for content in large {
             self.large(content).await?;
         }

@@ -189,7 +189,7 @@ pub struct Totals {
 impl Totals {
     /// How much was made, to compare what one host said at different times.
     pub(super) fn made(&self) -> (u64, u64, u64) {
-        (self.files + self.dirs + self.links, self.bytes, self.failed)
+        (self.files.saturating_add(self.dirs).saturating_add(self.links), self.bytes, self.failed)
     }
 }
 

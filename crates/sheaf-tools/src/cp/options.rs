@@ -137,8 +137,10 @@ impl CopyOptions {
     pub(super) fn kept(&self, said: Attrs) -> Attrs {
         let Attrs { mode, owner, atime, mtime, mut xattrs } = said;
         xattrs.retain(|xattr| self.keeps(&xattr.name));
-        let (owner, atime, mtime) =
-            if self.preserve { (owner, atime, mtime) } else { (Owner::default(), None, None) };
+        // No file has this number, which the kernel takes for none.
+        let known = |id: Option<u32>| id.filter(|id| self.preserve && *id != u32::MAX);
+        let owner = Owner { uid: known(owner.uid), gid: known(owner.gid) };
+        let (atime, mtime) = if self.preserve { (atime, mtime) } else { (None, None) };
         Attrs { mode: mode & 0o7777, owner, atime, mtime, xattrs }
     }
 

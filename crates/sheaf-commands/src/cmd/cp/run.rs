@@ -1,7 +1,7 @@
 //! `sheaf cp`, run.
 use super::CpArgs;
 use super::progress::Display;
-use super::way::{CopyWay, own_sources, way};
+use super::way::{CopyWay, leads_to_others, own_sources, way};
 use crate::cmd::per_path::{in_part, told_cuts};
 use anyhow::{Result, anyhow};
 use sheaf_cli::addresses::stop;
@@ -54,7 +54,7 @@ pub fn run(args: &CpArgs, global: &GlobalArgs) -> Result<Exit> {
                 told.put(&[target], put.map_err(stop)?, &options, Vec::new())
             }
             CopyWay::PutEach(sources, target) => {
-                let (shares, lacking) = shares(&sources, &target, config)?;
+                let (shares, lacking) = shares(&sources, &target, config, &options)?;
                 let client = session.client();
                 let each = cp::put_each(client, shares, &target.path, &options, &mut show).await;
                 display.end();
@@ -73,11 +73,16 @@ pub fn run(args: &CpArgs, global: &GlobalArgs) -> Result<Exit> {
     })
 }
 
+/// Of a source with `%h`, whose links that host may have chosen.
+const LEADS_OUT: &str = "a link on this path leads out of that host's directory here, and the host may have \
+                         laid it; -L follows it";
+
 /// What each host gets, and who gets nothing because a file of theirs is not here.
 fn shares(
     sources: &[PathBuf],
     target: &Target,
     config: &Config,
+    options: &CopyOptions,
 ) -> Result<(Vec<HostShare>, Vec<Failure>)> {
     let hosts = config.hosts()?;
     let (mut shares, mut lacking): (Vec<_>, BTreeMap<_, RangeSet>) = Default::default();
@@ -85,16 +90,21 @@ fn shares(
         let host = hosts.names().get(leaf as usize).map_or("", String::as_str);
         let own = own_sources(sources, host);
         let missing = sources.iter().zip(&own).find_map(|(source, own)| {
-            let error = std::fs::symlink_metadata(own).err()?;
-            Some((source.display().to_string(), Errno::from(error)))
+            let here = "this source is on this machine";
+            let (errno, why) = match std::fs::symlink_metadata(own) {
+                Err(error) => (Errno::from(error), here),
+                Ok(_) if leads_to_others(source, own, options) => (Errno::ACCES, LEADS_OUT),
+                Ok(_) => return None,
+            };
+            Some((source.display().to_string(), errno, why))
         });
         match missing {
             Some(missing) => lacking.entry(missing).or_default().insert(leaf),
             None => shares.push(HostShare { leaf, sources: own }),
         }
     }
-    let failure = |((path, errno), leaves)| {
-        Failure::new(leaves, path, errno, Some("this source is on this machine".to_owned()))
+    let failure = |((path, errno, why), leaves): ((String, Errno, &str), RangeSet)| {
+        Failure::new(leaves, path, errno, Some(why.to_owned()))
     };
     Ok((shares, lacking.into_iter().map(failure).collect()))
 }
@@ -199,8 +209,8 @@ impl ToldCopy<'_> {
         drop(out);
         let failed_here = self.local(&put.errors, put.errors_more, SOURCE_HINTS)?;
         let made = |(totals, leaves): &(Totals, RangeSet)| Made {
-            files: (totals.files + totals.links) * leaves.len(),
-            dirs: totals.dirs * leaves.len(),
+            files: totals.files.saturating_add(totals.links).saturating_mul(leaves.len()),
+            dirs: totals.dirs.saturating_mul(leaves.len()),
             leaves: leaves.clone(),
         };
         let changes = Changes {

@@ -3,11 +3,11 @@ use super::CpArgs;
 use anyhow::Result;
 use sheaf_cli::exit::Stop;
 use sheaf_cli::stdio;
-use sheaf_file::Pattern;
+use sheaf_file::{Export, Pattern};
 use sheaf_session::Config;
 use sheaf_session::address::{Address, Purpose, Side, rooted};
 use sheaf_tools::Target;
-use sheaf_tools::cp::Source;
+use sheaf_tools::cp::{CopyOptions, Source};
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
@@ -147,6 +147,23 @@ pub(super) fn own_sources(sources: &[PathBuf], host: &str) -> Vec<PathBuf> {
         PathBuf::from(OsString::from_vec(own))
     };
     sources.iter().map(own).collect()
+}
+
+/// Whether a link on the way of an own source leads out of the directory that `%h` names in it, where it would be
+/// followed: what is in it may have come from that host.
+pub(super) fn leads_to_others(source: &Path, own: &Path, options: &CopyOptions) -> bool {
+    let named = source.components().position(|part| names_host(part.as_ref()));
+    let Some(named) = named.filter(|_| !options.dereference) else { return false };
+    let base: PathBuf = own.components().take(named + 1).collect();
+    let mut rest: PathBuf = own.components().skip(named + 1).collect();
+    let bytes = own.as_os_str().as_bytes();
+    let is_entered = bytes.ends_with(b"/") || bytes.ends_with(b"/.");
+    if (options.recursive || options.no_dereference) && !is_entered {
+        // The last name is copied as the link that it is.
+        rest.pop();
+    }
+    let leads_out = |base: Export| base.leads_out(&rest);
+    !rest.as_os_str().is_empty() && Export::open(&base).is_ok_and(leads_out)
 }
 
 /// Refuses what would give a host what is others'.

@@ -139,6 +139,21 @@ impl ManifestItem {
         root.len() <= PATH_BYTES_MAX && self.beneath_root().is_none_or(is_plain)
     }
 
+    /// Whether a host that is asked with these options can say this.
+    pub fn is_asked_for(&self, options: &CopyOptions) -> bool {
+        let is_root = self.beneath_root().is_none_or(<[u8]>::is_empty);
+        let is_kind = match self {
+            Self::Symlink { .. } if is_root => !options.follows_named(),
+            Self::Symlink { .. } => !options.dereference,
+            Self::Hardlink { .. } => options.hard_links,
+            Self::Dir { .. } | Self::Node { .. } => options.recursive,
+            Self::Root { .. } | Self::File { .. } | Self::Inline { .. } | Self::Error { .. } => {
+                true
+            }
+        };
+        is_kind && (is_root || options.recursive)
+    }
+
     /// The path beneath the root, of what has one.
     fn beneath_root(&self) -> Option<&[u8]> {
         match self {

@@ -137,7 +137,11 @@ impl CopyPlan {
         let mut root = Root::default();
         for item in items {
             held += ITEM_BYTES;
-            match item.map_err(|Malformed| Errno::PROTO)? {
+            let item = item.map_err(|Malformed| Errno::PROTO)?;
+            if !item.is_asked_for(&self.options) {
+                return Err(Errno::PROTO);
+            }
+            match item {
                 ManifestItem::Root { of, path } => {
                     root = self.root(leaves, of, path, asked, outcome);
                     held += self.make_above(&root);
@@ -540,7 +544,8 @@ mod tests {
 
     #[test]
     fn each_content_is_there_once() {
-        let (mut plan, mut outcome) = (CopyPlan::default(), Outcome::default());
+        let (mut plan, mut outcome) =
+            (CopyPlan::new(None, &CopyOptions::archive()), Outcome::default());
         let patterns = [AskedPath::new("/etc")];
         add(
             &mut plan,
@@ -570,7 +575,8 @@ mod tests {
     /// A host says that `d` is a link, and then that there is a file in it.
     #[test]
     fn file_in_a_link_is_refused() {
-        let (mut plan, mut outcome) = (CopyPlan::default(), Outcome::default());
+        let (mut plan, mut outcome) =
+            (CopyPlan::new(None, &CopyOptions::archive()), Outcome::default());
         let dir = |path: &str| ManifestItem::Dir { path: path.into(), attrs: Attrs::default() };
         let target = b"../other".to_vec();
         let link = ManifestItem::Symlink { path: b"d".into(), target, attrs: Attrs::default() };
@@ -597,7 +603,8 @@ mod tests {
     #[test]
     fn names_that_lead_out_are_refused() {
         for name in ["../x", "/x", "a/../../x", "a\0b"] {
-            let (mut plan, mut outcome) = (CopyPlan::default(), Outcome::default());
+            let (mut plan, mut outcome) =
+                (CopyPlan::new(None, &CopyOptions::archive()), Outcome::default());
             let items = vec![
                 root("/etc"),
                 file(name, 1),
@@ -620,14 +627,16 @@ mod tests {
             (2, r"/q\*"),
             (4, "/a/x"),
         ] {
-            let (mut plan, mut outcome) = (CopyPlan::default(), Outcome::default());
+            let (mut plan, mut outcome) =
+                (CopyPlan::new(None, &CopyOptions::archive()), Outcome::default());
             let items = vec![ManifestItem::Root { of, path: path.into() }, file("", 1)];
             add(&mut plan, &RangeSet::single(0), items, &patterns, &mut outcome);
             let told: Vec<_> = outcome.errors.iter().map(|error| error.errno).collect();
             assert_eq!((told, plan.contents.len()), (vec![Errno::PROTO], 0), "{of} {path}");
         }
         for (of, path) in [(0, "/a/x"), (1, "/c/d/x"), (2, "/q*"), (3, "/d/")] {
-            let (mut plan, mut outcome) = (CopyPlan::default(), Outcome::default());
+            let (mut plan, mut outcome) =
+                (CopyPlan::new(None, &CopyOptions::archive()), Outcome::default());
             let items = vec![ManifestItem::Root { of, path: path.into() }, file("", 1)];
             add(&mut plan, &RangeSet::single(0), items, &patterns, &mut outcome);
             assert!(outcome.is_ok() && plan.contents.len() == 1, "{of} {path}");
@@ -637,7 +646,8 @@ mod tests {
     /// What patterns stand for is each host's own, and costs the others nothing.
     #[test]
     fn names_that_patterns_give_twice_cost_their_host_the_later() {
-        let (mut plan, mut outcome) = (CopyPlan::default(), Outcome::default());
+        let (mut plan, mut outcome) =
+            (CopyPlan::new(None, &CopyOptions::archive()), Outcome::default());
         let patterns = ["/a/*", "/b/*"].map(AskedPath::new);
         let root = |of, path: &str| ManifestItem::Root { of, path: path.into() };
         let dir = |path: &str| ManifestItem::Dir { path: path.into(), attrs: Attrs::default() };
@@ -663,7 +673,8 @@ mod tests {
     #[test]
     fn two_sources_of_one_name_on_a_host_are_found() {
         let clash = |items: Vec<ManifestItem>, also: Vec<(u32, Vec<ManifestItem>)>| {
-            let (mut plan, mut outcome) = (CopyPlan::default(), Outcome::default());
+            let (mut plan, mut outcome) =
+                (CopyPlan::new(None, &CopyOptions::archive()), Outcome::default());
             let patterns = ["/a/x", "/b/x", "/c/*/x", "/d"].map(AskedPath::new);
             add(&mut plan, &RangeSet::full(2), items, &patterns, &mut outcome);
             also.into_iter().for_each(|(leaf, items)| {
