@@ -43,6 +43,9 @@ const LONG_SHARE: u64 = 16;
 /// The least and the most bytes of one host's batch.
 const BATCH_BYTES: std::ops::RangeInclusive<u64> = 4 << 10..=4 << 20;
 
+/// How much longer a batch is than it has to be, at most: by one item.
+const BATCH_MORE_MAX: u64 = 4 << 20;
+
 /// Hosts that do not answer when they are asked for a content, one after the other, before it is given up.
 const SILENT_MAX: usize = 8;
 
@@ -296,8 +299,10 @@ async fn list_within(
     let held_max = bytes_max.saturating_mul(HELD_PER_BYTE);
     let mut lengths = ManifestLengths::default();
     let (mut said, mut refused) = (Outcome::default(), RangeSet::new());
+    let most = batch_bytes + BATCH_MORE_MAX;
+    let most: HashMap<u32, u64> = members.iter().map(|leaf| (leaf, most)).collect();
     while call.has_more() && client.is_over().is_none() {
-        for class in call.next_bodies().await? {
+        for class in call.next_bodies_within(&most).await? {
             let Some(body) = class.body else { continue };
             let leaves = class.members.leaves().difference(&refused);
             match plan.add(&leaves, Items::of(&body), &asked, held_max, &mut said) {
