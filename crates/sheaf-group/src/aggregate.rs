@@ -12,7 +12,7 @@
 use crate::entry::ANSWER_BYTES_MAX;
 use crate::server::MEMBERS_MAX;
 use sheaf_core::varint::{self, Malformed};
-use sheaf_core::{Errno, RANGES_MAX, RangeSet};
+use sheaf_core::{Errno, MemberSet, RANGES_MAX, RangeSet};
 use sheaf_tree::filter::{Accumulator, Emit, Filter, FilterError, Input, Registry};
 
 mod classes;
@@ -138,6 +138,11 @@ impl Partial {
         all
     }
 
+    /// Whether it counts more members than these leaves can have.
+    fn counts_more(&self, leaves: &RangeSet) -> bool {
+        self.status.count > leaves.len().saturating_mul(MEMBERS_MAX as u64)
+    }
+
     /// Whether it names no other leaves than these.
     fn is_of(&self, leaves: &RangeSet) -> bool {
         self.errors.iter().chain(&self.unopened).all(|error| error.members.is_of(leaves))
@@ -146,6 +151,18 @@ impl Partial {
             && self.contributors.is_subset(leaves)
             && self.data.is_of(leaves)
             && self.strays.iter().all(|stray| stray.is_of(leaves))
+    }
+
+    /// A single host that has more than there is room for has failed, and the others have not. Returns whether it is one.
+    fn fail_longer(&mut self, leaves: &RangeSet) -> bool {
+        let is_longer = matches!(&self.data, Data::Packed(packed) if packed.exceeded.is_some())
+            && leaves.len() == 1;
+        if is_longer {
+            self.data = Data::None;
+            let members = MemberSet::of_leaves(0, leaves.clone());
+            self.add_error(ErrorClass::new(Errno::MSGSIZE, "", members));
+        }
+        is_longer
     }
 
     /// Counts members as failed; each call counts others.
@@ -287,22 +304,25 @@ impl Accumulator for GroupAccumulator {
             .leaves
             .map_or(u64::MAX, |leaves| leaves.len().saturating_mul(ANSWER_BYTES_MAX as u64));
         // Each contribution is decoded when it comes, so that one which is malformed fails alone.
-        let partial = Partial::decode_within(input.payload, text_bytes_max).map_err(|_| {
+        let mut partial = Partial::decode_within(input.payload, text_bytes_max).map_err(|_| {
             FilterError::new(Errno::BADMSG, "a group operation's partial does not decode")
         })?;
-        if input.leaves.is_some_and(|leaves| !partial.is_of(leaves)) {
+        if input.leaves.is_some_and(|leaves| !partial.is_of(leaves) || partial.counts_more(leaves))
+        {
             return Err(FilterError::new(
                 Errno::BADMSG,
                 "a group operation's partial names leaves of others",
             ));
         }
+        let is_as_it_came = !input.leaves.is_some_and(|leaves| partial.fail_longer(leaves));
         match &mut self.merged {
             Some(merged) => {
                 self.only = None;
                 merged.merge(partial)
             }
             None => {
-                (self.merged, self.only) = (Some(partial), Some(input.payload.to_vec()));
+                self.only = is_as_it_came.then(|| input.payload.to_vec());
+                self.merged = Some(partial);
                 Ok(())
             }
         }

@@ -247,10 +247,13 @@ impl Client {
     }
 }
 
-/// Whether any leaf could not combine its data within the bound.
-fn too_large(partial: &Partial, wave: &WaveResult) -> bool {
+/// Whether data could not be combined within the bound. A single host of several that are `asked` each for its own has
+/// failed by itself.
+fn too_large(partial: &Partial, wave: &WaveResult, asked: Option<&RangeSet>) -> bool {
     let exceeded = matches!(&partial.data, Data::Packed(packed) if packed.exceeded.is_some());
-    exceeded || wave.coverage.failed.iter().any(|(errno, _)| *errno == Errno::MSGSIZE)
+    let failed = wave.coverage.failed.iter().filter(|(errno, _)| *errno == Errno::MSGSIZE);
+    let failed: u64 = failed.map(|(_, leaves)| leaves.len()).sum();
+    exceeded || failed > u64::from(asked.is_some_and(|asked| asked.len() > 1))
 }
 
 fn errors_of(partial: &mut Partial) -> Vec<ErrorClass> {

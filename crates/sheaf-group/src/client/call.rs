@@ -293,7 +293,9 @@ impl Call {
         let fetched = fetch::bodies(&self.client, &self.stream, of, classes, most).await?;
         self.client.refuse(&fetched.garbled, outcome);
         outcome.add_failed(Errno::PROTO, &fetched.refused);
-        let (classes, more) = (fetched.classes, more.difference(&fetched.garbled));
+        outcome.add_failed(Errno::MSGSIZE, &fetched.too_long);
+        let more = more.difference(&fetched.garbled).difference(&fetched.too_long);
+        let classes = fetched.classes;
         for class in classes.iter().filter(|class| class.body.is_none()) {
             outcome.add_silent(Errno::HOSTDOWN, &class.members.leaves());
         }

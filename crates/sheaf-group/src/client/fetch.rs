@@ -15,8 +15,8 @@ use std::collections::HashMap;
 /// The most bytes of bodies that one trip brings.
 const FETCH_BYTES: u64 = 8 << 20;
 
-/// Members of a class that are asked for its body, one after the other.
-const CANDIDATES_MAX: usize = 4;
+/// Hosts of a class that are asked for its body, one after the other.
+const CANDIDATES_MAX: usize = 8;
 
 /// The longest content of one member: that of a tool's answer, or of a read, with what is around
 /// it. A host that announces a longer one has not answered.
@@ -29,6 +29,8 @@ pub(super) struct FetchedBodies {
     pub garbled: RangeSet,
     /// Hosts that were asked for an answer and sent none that decodes, which the tree has counted.
     pub refused: RangeSet,
+    /// Hosts of which each alone has announced more than there is room for.
+    pub too_long: RangeSet,
 }
 
 /// Leaves whose lines could not be folded.
@@ -79,13 +81,34 @@ pub(super) async fn bodies(
         garbled.union_with(&wrong);
         !class.members.is_empty()
     });
-    let bytes: u64 = all.iter().map(|class| class.len).sum();
-    if bytes > client.limits().bytes_max {
-        return Err(GroupError::TooLarge { bytes_max: client.limits().bytes_max });
+    let bytes_max = client.limits().bytes_max;
+    let bytes = |all: &[Class]| all.iter().fold(0, |sum: u64, class| sum.saturating_add(class.len));
+    let mut too_long = RangeSet::new();
+    if bytes(&all) > bytes_max {
+        too_long = longer_than(&all, bytes_max);
+        all.iter_mut().for_each(|class| class.members.remove_leaves(&too_long));
+        all.retain(|class| !class.members.is_empty());
+        if all.is_empty() || bytes(&all) > bytes_max {
+            return Err(GroupError::TooLarge { bytes_max });
+        }
     }
-    let mut fetched = FetchedBodies { classes: all, garbled, refused: RangeSet::new() };
+    let mut fetched = FetchedBodies { classes: all, garbled, refused: RangeSet::new(), too_long };
     fetch(client, stream, of, &mut fetched, false).await?;
     Ok(fetched)
+}
+
+/// The hosts of which each alone has announced more than so many bytes.
+fn longer_than(all: &[Class], bytes_max: u64) -> RangeSet {
+    let mut announced: HashMap<u32, u64> = HashMap::new();
+    for class in all {
+        for (_, leaves) in class.members.by_local() {
+            for leaf in leaves.iter() {
+                let sum = announced.entry(leaf).or_default();
+                *sum = sum.saturating_add(class.len);
+            }
+        }
+    }
+    announced.into_iter().filter(|(_, sum)| *sum > bytes_max).map(|(leaf, _)| leaf).collect()
 }
 
 /// Gives classes their bodies. What a host sends counts only if it is what was announced by all
@@ -94,7 +117,7 @@ async fn fetch(
     client: &Client,
     stream: &Stream,
     of: u64,
-    FetchedBodies { classes: all, garbled, refused }: &mut FetchedBodies,
+    FetchedBodies { classes: all, garbled, refused, .. }: &mut FetchedBodies,
     whole: bool,
 ) -> Result<(), GroupError> {
     let mut wanted = wanted(all);
@@ -179,8 +202,12 @@ pub(super) async fn lines(
     }
     while !shared.is_empty() {
         let classes = take_trip(&mut shared, |class| class.len);
-        let (garbled, refused) = (RangeSet::new(), RangeSet::new());
-        let mut fetched = FetchedBodies { classes, garbled, refused };
+        let mut fetched = FetchedBodies {
+            classes,
+            garbled: RangeSet::new(),
+            refused: RangeSet::new(),
+            too_long: RangeSet::new(),
+        };
         fetch(client, stream, of, &mut fetched, true).await?;
         lost.garbled.union_with(&fetched.garbled);
         lost.lost.push((Errno::PROTO, fetched.refused));
@@ -251,6 +278,8 @@ fn wanted(all: &[Class]) -> Vec<Wanted> {
                     .flat_map(|(local, leaves)| leaves.iter().map(|leaf| (leaf, *local)));
                 let mut each: Vec<(u32, u32)> = each.collect();
                 each.sort_unstable();
+                // One of many members of a host would say no other than the first.
+                each.dedup_by_key(|(leaf, _)| *leaf);
                 each.truncate(CANDIDATES_MAX);
                 each
             };

@@ -452,8 +452,10 @@ impl Group {
         let lenient = self.flags & O_PARTIAL != 0;
         let (aggregation, how) = defaults(operation);
         self.client.fail_wrong(&mut partial, &mut wave, &self.members, |data| is_of(data, how));
-        if too_large(&partial, &wave) {
-            if matches!(how, DataAggregation::Numbers { .. }) {
+        // Of sums nobody knows whose places were too many.
+        let is_sum = matches!(how, DataAggregation::Numbers { .. });
+        if too_large(&partial, &wave, (!is_sum).then_some(&self.members)) {
+            if is_sum {
                 return Err(GroupError::TooManyNumbers { numbers_max: NUMBERS_MAX });
             }
             return Err(GroupError::TooLarge {
@@ -567,6 +569,7 @@ impl Group {
         let fetched = fetch::bodies(&self.client, &self.stream, of, classes, None).await?;
         self.client.refuse(&fetched.garbled, outcome);
         outcome.add_failed(Errno::PROTO, &fetched.refused);
+        outcome.add_failed(Errno::MSGSIZE, &fetched.too_long);
         let classes = fetched.classes;
         for class in classes.iter().filter(|class| class.body.is_none()) {
             outcome.add_silent(Errno::HOSTDOWN, &class.members.leaves());
