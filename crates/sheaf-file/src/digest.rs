@@ -24,6 +24,17 @@ pub enum Algorithm {
     Sha512,
 }
 
+impl Algorithm {
+    /// How many hexadecimal digits a digest has.
+    #[must_use]
+    pub fn digits(self) -> usize {
+        match self {
+            Self::Blake3 | Self::Sha256 => 64,
+            Self::Sha512 => 128,
+        }
+    }
+}
+
 impl FromStr for Algorithm {
     type Err = Errno;
 

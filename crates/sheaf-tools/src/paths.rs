@@ -5,7 +5,7 @@ use serde::Serialize;
 use sheaf_core::{Errno, RangeSet};
 use sheaf_file::Globbed;
 use sheaf_group::aggregate::StatusSum;
-use sheaf_group::entry::{Answer, AnswerForm, EntryStats, Merged, Sink};
+use sheaf_group::entry::{Answer, AnswerForm, Entry, EntryStats, Merged, Sink};
 use sheaf_group::tool::{Host, Reply, Running, Step};
 use sheaf_group::{Call, Client, GroupError, Outcome, Unfinished};
 use std::collections::VecDeque;
@@ -274,20 +274,30 @@ pub(crate) async fn run<P: Serialize>(
     params: impl Fn(Vec<String>) -> P,
     sink: &mut dyn FnMut(&Merged) -> std::io::Result<()>,
 ) -> Result<SaidPath, ToolError> {
-    run_ordered(client, targets, (tool, effect), false, params, sink).await
+    run_checked(client, targets, (tool, effect), &|_| true, params, sink).await
 }
 
-/// [`run`] for answers in which the position of an entry is part of its identity, if `ordered`.
-pub(crate) async fn run_ordered<P: Serialize>(
+/// [`run`] for answers of which each entry `is_answer`: a host with another one has failed with `EPROTO`.
+pub(crate) async fn run_checked<P: Serialize>(
     client: &Client,
     targets: &[Target],
     (tool, effect): (&str, Effect),
-    ordered: bool,
+    is_answer: &dyn Fn(&Entry<'_>) -> bool,
     params: impl Fn(Vec<String>) -> P,
     sink: &mut dyn FnMut(&Merged) -> std::io::Result<()>,
 ) -> Result<SaidPath, ToolError> {
-    let mut hearing = Hearing::new(sink);
-    hearing.ordered = ordered;
+    let how = Hearing::new(sink).of(is_answer);
+    run_with(client, targets, (tool, effect), how, params).await
+}
+
+/// [`run`] with what hears it.
+pub(crate) async fn run_with<P: Serialize>(
+    client: &Client,
+    targets: &[Target],
+    (tool, effect): (&str, Effect),
+    mut hearing: Hearing<'_>,
+    params: impl Fn(Vec<String>) -> P,
+) -> Result<SaidPath, ToolError> {
     for (members, paths) in by_hosts(targets) {
         let params = postcard::to_stdvec(&params(paths)).map_err(|_| ToolError::Protocol)?;
         hearing.hear(effect.call(client.call(&members, tool, &params)?).await).await?;
@@ -301,12 +311,23 @@ pub(crate) struct Hearing<'a> {
     /// What was heard and not passed on yet.
     whole: Option<Merged>,
     ordered: bool,
+    is_answer: &'a dyn Fn(&Entry<'_>) -> bool,
     sink: &'a mut dyn FnMut(&Merged) -> std::io::Result<()>,
 }
 
 impl<'a> Hearing<'a> {
     pub fn new(sink: &'a mut dyn FnMut(&Merged) -> std::io::Result<()>) -> Self {
-        Self { said: SaidPath::default(), whole: None, ordered: false, sink }
+        Self { said: SaidPath::default(), whole: None, ordered: false, is_answer: &|_| true, sink }
+    }
+
+    /// Answers in which the position of an entry is part of its identity, if `ordered`.
+    pub fn ordered(self, ordered: bool) -> Self {
+        Self { ordered, ..self }
+    }
+
+    /// Answers of which each entry `is_answer`.
+    pub fn of(self, is_answer: &'a dyn Fn(&Entry<'_>) -> bool) -> Self {
+        Self { is_answer, ..self }
     }
 
     /// Hears a call to its end.
@@ -371,6 +392,7 @@ impl<'a> Hearing<'a> {
 
     fn pass_on(&mut self, merged: &mut Merged) -> Result<(), ToolError> {
         let outcome = &mut self.said.outcome;
+        outcome.add_failed(Errno::PROTO, &merged.refuse(self.is_answer));
         outcome.status.count += merged.stats().map_or(0, |stats| stats.members);
         outcome.add_errors(merged);
         (self.sink)(merged).map_err(ToolError::Sink)?;

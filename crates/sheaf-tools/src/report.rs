@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use sheaf_file::Algorithm;
 use sheaf_group::Client;
 use sheaf_group::Outcome;
-use sheaf_group::entry::Merged;
+use sheaf_group::entry::{Entry, Merged};
 use sheaf_group::tool::Tools;
 
 pub mod check;
@@ -53,6 +53,19 @@ pub enum ReportChoice {
     Check(check::CheckOptions),
 }
 
+impl ReportChoice {
+    /// Whether this can be in the answer of a host. What is shown as it comes must be what it is taken for.
+    fn may_say(&self, entry: &Entry<'_>) -> bool {
+        match self {
+            Self::Digest(algorithm) => {
+                let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+                entry.text.len() == algorithm.digits() && entry.text.iter().all(is_digit)
+            }
+            _ => true,
+        }
+    }
+}
+
 /// Asks every host of `targets`; equal entries of different hosts reach `sink` as one. It is
 /// called again where hosts have more to say than is held back.
 ///
@@ -67,10 +80,12 @@ pub async fn report(
 ) -> Result<Outcome, ToolError> {
     let params = |paths| leaf::ReportParams { report: report.clone(), paths };
     if !matches!(report, ReportChoice::Check(_)) {
-        return Ok(crate::paths::run(
+        let is_answer = |entry: &Entry<'_>| report.may_say(entry);
+        return Ok(crate::paths::run_checked(
             client,
             targets,
             (leaf::NAME, crate::paths::Effect::Reads),
+            &is_answer,
             params,
             sink,
         )

@@ -297,6 +297,28 @@ impl Merged {
             .collect()
     }
 
+    /// Takes out entries that are none of what was asked for, and returns the leaves that have said them.
+    pub fn refuse(&mut self, is_answer: &dyn Fn(&Entry<'_>) -> bool) -> RangeSet {
+        let mut wrong = RangeSet::new();
+        let mut slots = std::mem::take(&mut self.slots);
+        slots.retain(|slot| {
+            let is_good = slot.kind == EntryKind::Error || is_answer(&self.entry(slot));
+            if !is_good {
+                wrong.union_with(&slot.leaves);
+            }
+            is_good
+        });
+        self.slots = slots;
+        if !wrong.is_empty() {
+            self.slot_table.clear();
+            for (at, slot) in self.slots.iter().enumerate() {
+                let rehash = |&other: &u32| self.slots[other as usize].hash;
+                self.slot_table.insert_unique(slot.hash, at as u32, rehash);
+            }
+        }
+        wrong
+    }
+
     /// Whether any leaf selected anything: an entry that is neither an error nor a count of 0.
     #[must_use]
     pub fn has_selected(&self) -> bool {

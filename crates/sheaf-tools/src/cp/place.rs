@@ -13,6 +13,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// What may become of a path.
+pub(super) const PLANS: [&[u8]; 3] = [b"enter", b"create", b"replace"];
+
 /// How many temporary names are tried before `EEXIST` is given up to.
 const TEMP_TRIES_MAX: usize = 64;
 
@@ -31,6 +34,8 @@ pub(super) struct Writer {
     hard_links: bool,
     /// The files are this machine's, and no host's.
     is_here: bool,
+    /// A tree may have been copied here before, and what is a link may be that host's.
+    follows_none: bool,
     /// The directory beneath which all of the host's files go, if it is not where paths begin.
     top: Option<PathBuf>,
     chmod: Option<CopyMode>,
@@ -79,6 +84,7 @@ impl Writer {
             hard_links: options.hard_links,
             is_here: false,
             top: None,
+            follows_none: false,
             chmod: options.chmod.clone(),
             chown: options.chown.as_deref().map(Owner::resolve).transpose()?.unwrap_or_default(),
             user: Arc::new(User {
@@ -106,6 +112,11 @@ impl Writer {
     /// This writer, for files of this machine.
     pub fn here(self) -> Self {
         Self { is_here: true, ..self }
+    }
+
+    /// This writer, which writes through no link.
+    pub fn following_none(self) -> Self {
+        Self { follows_none: true, ..self }
     }
 
     /// This writer, of a path whose links may not lead out of `top`, the first directory on it.
@@ -194,7 +205,7 @@ impl Writer {
     /// into (`EACCES`): what comes from hosts goes beneath it alone.
     pub fn check_link(&self, path: &Path) -> Result<(), Errno> {
         let is_link = self.export.lstat(path).is_ok_and(|there| there.kind == FileKind::Symlink);
-        if is_link && self.is_here && self.leads_out(path)? {
+        if is_link && (self.follows_none || self.is_here && self.leads_out(path)?) {
             return Err(Errno::ACCES);
         }
         if is_link && self.export.stat(path).is_err_and(|errno| errno == Errno::NOENT) {

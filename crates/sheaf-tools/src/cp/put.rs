@@ -1,13 +1,14 @@
 //! The root's side of copying to hosts.
 use super::message::{PutParams, Totals};
 use super::options::{CopyOptions, Progress};
+use super::place::PLANS;
 use super::source::{Filled, Sent, Source, Stopped, name_of, read_all};
 use crate::paths::{Cut, Effect};
 use crate::target::{Target, ToolError};
 use sheaf_core::{Errno, RangeSet, lock};
 use sheaf_file::PathError;
 use sheaf_group::aggregate::StatusSum;
-use sheaf_group::entry::{EntryKind, Merged};
+use sheaf_group::entry::{Entry, EntryKind, Merged};
 use sheaf_group::{Call, Client, Outcome, Unfinished};
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -291,6 +292,12 @@ impl Put {
 
     /// Takes errors and totals out of the entries.
     fn sum_up(&mut self, members: &RangeSet) {
+        // Of a dry run, what would become of each path.
+        let is_answer = |entry: &Entry<'_>| match entry.kind {
+            EntryKind::Line => PLANS.contains(&entry.text),
+            kind => matches!(kind, EntryKind::Count | EntryKind::Part),
+        };
+        self.outcome.add_failed(Errno::PROTO, &self.lines.refuse(&is_answer));
         self.outcome.add_errors(&self.lines);
         for entry in self.lines.sorted() {
             let (path, text, leaves) = (entry.path, entry.entry.text, entry.leaves.clone());

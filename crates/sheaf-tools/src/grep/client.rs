@@ -1,9 +1,9 @@
 //! Grep at the root.
 use super::GrepOptions;
 use super::tool::{GrepParams, NAME};
-use crate::paths;
+use crate::paths::{self, Hearing};
 use crate::target::{Target, ToolError};
-use sheaf_group::entry::Merged;
+use sheaf_group::entry::{Entry, Merged};
 use sheaf_group::{Client, Outcome};
 
 /// Distinct entries are held back and folded up to this size; beyond, what is there is passed on,
@@ -40,7 +40,9 @@ pub async fn grep(
         matched |= options.has_selected(merged);
         sink(merged)
     };
-    let (tool, ordered) = ((NAME, paths::Effect::Reads), options.each);
-    let said = paths::run_ordered(client, targets, tool, ordered, params, &mut pass_on).await?;
+    let is_answer = |entry: &Entry<'_>| options.may_say(entry);
+    let hearing = Hearing::new(&mut pass_on).ordered(options.each).of(&is_answer);
+    let tool = (NAME, paths::Effect::Reads);
+    let said = paths::run_with(client, targets, tool, hearing, params).await?;
     Ok(Found { matched, partial_folds: said.in_parts, outcome: said.outcome })
 }

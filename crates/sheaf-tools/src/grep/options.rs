@@ -1,6 +1,6 @@
 //! What to search for and what to say of it.
 use super::{Engine, GrepError, PathFilter};
-use crate::entry::{AnswerForm, Merged};
+use crate::entry::{AnswerForm, Entry, EntryKind, Merged};
 use serde::{Deserialize, Serialize};
 
 /// The longest line, with its context, that is searched if nothing else is said.
@@ -94,6 +94,24 @@ impl GrepOptions {
             // An empty match selects a line, and has no text.
             GrepOutput::Parts => merged.has_selected() || in_files(),
             _ => merged.has_selected(),
+        }
+    }
+
+    /// Whether this can be in the answer of a host: what is shown as it comes must be what it is taken for.
+    pub(crate) fn may_say(&self, entry: &Entry<'_>) -> bool {
+        let is_line = !entry.text.contains(&b'\n');
+        match (entry.kind, self.output) {
+            (EntryKind::Line, GrepOutput::Lines) | (EntryKind::Part, GrepOutput::Parts) => is_line,
+            (EntryKind::Block, GrepOutput::Lines) => self.before > 0 || self.after > 0,
+            (EntryKind::Count, GrepOutput::Count) => {
+                (1..=20).contains(&entry.text.len()) && entry.text.iter().all(u8::is_ascii_digit)
+            }
+            (EntryKind::Path, output) => {
+                let is_shown = !matches!(output, GrepOutput::Lines | GrepOutput::Parts);
+                (is_shown || self.is_silent()) && entry.text.is_empty()
+            }
+            (EntryKind::Binary, _) => entry.text.is_empty(),
+            _ => false,
         }
     }
 

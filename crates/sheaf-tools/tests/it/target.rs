@@ -2,11 +2,13 @@
 use crate::cp::cluster::{Cluster, run};
 use sheaf_core::Errno;
 use sheaf_file::{Algorithm, ModeChange};
+use sheaf_group::entry::{AnswerForm, Entry, EntryKind, Merged, Sink};
+use sheaf_group::tool::{Host, Reply, Running, Step, Tool, Tools};
 use sheaf_group::{Client, Outcome};
 use sheaf_testing::as_nobody;
 use sheaf_tools::cp::{CopyOptions, get};
 use sheaf_tools::edit::{Edit, EditOptions, NewMode, WriteOptions, WriteWay, edit, write};
-use sheaf_tools::grep::{GrepOptions, grep};
+use sheaf_tools::grep::{GrepOptions, GrepOutput, grep};
 use sheaf_tools::read::{ReadOptions, read};
 use sheaf_tools::report::list::ListOptions;
 use sheaf_tools::report::stat::StatOptions;
@@ -165,7 +167,7 @@ fn search_without_output_misses_no_failure() {
         let options = GrepOptions {
             patterns: vec!["zzz".to_owned()],
             invert: true,
-            output: sheaf_tools::grep::GrepOutput::Parts,
+            output: GrepOutput::Parts,
             ..GrepOptions::default()
         };
         let targets = [cluster.target("/a"), cluster.target("/missing")];
@@ -190,4 +192,67 @@ fn mkdir_creates_names_in_all_matching_directories() {
         assert_eq!((errors(&made), made.status.count), (vec![], 6));
         assert!(cluster.path(0, "d2/x").is_dir() && cluster.path(1, "d3/y").is_dir());
     });
+}
+
+/// A host that answers with these entries, whatever it is asked.
+struct Liar(Vec<(EntryKind, &'static str)>);
+
+impl Tool for Liar {
+    fn start(&self, _: &[u8], host: &Host) -> Result<Box<dyn Running>, Errno> {
+        if host.leaf == 1 { Ok(Box::new(Self(self.0.clone()))) } else { Err(Errno::NOENT) }
+    }
+}
+
+impl Running for Liar {
+    fn step(&mut self, answer: &mut Reply, _: &Host) -> Step {
+        let answer = answer.entries_with(AnswerForm::default());
+        answer.path(b"/f");
+        for (kind, text) in self.0.drain(..) {
+            let _ = answer.entry(Entry::new(kind, text.as_bytes()));
+        }
+        Step::Done
+    }
+}
+
+/// What is shown as it comes cannot be another host's line, nor anything for the terminal.
+#[test]
+fn entries_that_are_none_fail_their_host() {
+    const DIGEST: &str = "d2a84f4b8b650937ec8f73cd8be2c74add5a911ba64df27458ed8229da804a26";
+    let lines = GrepOptions { patterns: vec!["x".to_owned()], ..GrepOptions::default() };
+    let counts = GrepOptions { output: GrepOutput::Count, ..lines.clone() };
+    let cases = [
+        (None, EntryKind::Line, DIGEST, true),
+        (None, EntryKind::Line, "d2\u{1b}]0;x\u{7}\nd2", false),
+        (None, EntryKind::Line, &DIGEST[1..], false),
+        (Some(&lines), EntryKind::Line, "a line", true),
+        (Some(&lines), EntryKind::Line, "a line\nn1:/f:x", false),
+        (Some(&lines), EntryKind::Count, "7", false),
+        (Some(&counts), EntryKind::Count, "7", true),
+        (Some(&counts), EntryKind::Count, "7\u{1b}[2J", false),
+        (Some(&counts), EntryKind::Line, "a line", false),
+    ];
+    for (options, kind, text, is_answer) in cases {
+        let cluster = Cluster::new(2);
+        let mut tools = Tools::default();
+        tools.register(if options.is_some() { "grep" } else { "report" }, Liar(vec![(kind, text)]));
+        run(async {
+            let client = cluster.session_with("flat", tools);
+            let targets = [cluster.target("/f")];
+            let mut shown = 0;
+            let mut show = |merged: &Merged| {
+                shown += merged.sorted().len();
+                Ok(())
+            };
+            let outcome = match options {
+                Some(options) => grep(&client, &targets, options, &mut show).await.unwrap().outcome,
+                None => {
+                    let choice = ReportChoice::Digest(Algorithm::Sha256);
+                    report(&client, &targets, &choice, &mut show).await.unwrap()
+                }
+            };
+            let failed =
+                outcome.failed.iter().any(|(errno, of)| *errno == Errno::PROTO && of.contains(1));
+            assert_eq!((shown, failed), (usize::from(is_answer), !is_answer), "{kind:?} {text:?}");
+        });
+    }
 }

@@ -307,14 +307,15 @@ impl ToldCopy<'_> {
 /// What was copied, `to` hosts or `from` them: files, or where there were none, directories.
 fn changes(way: &'static str, made: impl Iterator<Item = Made>, options: &CopyOptions) -> Changes {
     let made: Vec<Made> = made.collect();
-    let files: u64 = made.iter().map(|made| made.files).sum();
-    let (files, nouns) = match files {
-        0 => (made.iter().map(|made| made.dirs).sum(), ("directory", "directories")),
+    // Hosts have said these numbers.
+    let sum = |numbers: Vec<u64>| numbers.into_iter().fold(0, u64::saturating_add);
+    let (files, nouns) = match sum(made.iter().map(|made| made.files).collect()) {
+        0 => (sum(made.iter().map(|made| made.dirs).collect()), ("directory", "directories")),
         files => (files, ("file", "files")),
     };
     let mut leaves = RangeSet::new();
     made.iter()
-        .filter(|made| made.files + made.dirs > 0)
+        .filter(|made| made.files > 0 || made.dirs > 0)
         .for_each(|made| leaves.union_with(&made.leaves));
     let (in_part, unfinished, is_dry) =
         ((0, RangeSet::new()), Unfinished::default(), options.dry_run);

@@ -29,6 +29,8 @@ pub(super) struct Local {
     root: Export,
     /// What comes goes into `base` itself: it is of one host.
     is_exact: bool,
+    /// Links are copied as such.
+    is_tree: bool,
     client: Client,
     writer: Writer,
     open: HashMap<u32, Export>,
@@ -76,6 +78,7 @@ impl Local {
         Ok(Self {
             base: base.to_owned(),
             is_exact: options.exact_name,
+            is_tree: options.recursive && !options.dereference,
             client: client.clone(),
             writer: Writer::new(&export, options)?.here(),
             root: export,
@@ -117,6 +120,8 @@ impl Local {
         // What has an exact name is what its user has named.
         let mut names = path.components();
         Ok(match (self.is_exact, names.next(), names.next()) {
+            // The same tree may be copied again and again.
+            (true, Some(_), None) if self.is_tree => writer.following_none(),
             (true, Some(_), None) => writer,
             (true, Some(top), Some(_)) => writer.within_tree().beneath(top.as_ref()),
             _ => writer.within_tree(),

@@ -336,7 +336,33 @@ impl CopyPlan {
         }
         self.inline.retain_mut(|(copy, _)| has_home(&dirs, copy));
         self.links.retain_mut(|(copy, _)| has_home(&dirs, copy));
+        self.drop_files_at_links(outcome);
         self.drop_names_of_nothing(outcome);
+    }
+
+    /// Takes out files that have the name of a link of their hosts: what is written there goes where that leads.
+    fn drop_files_at_links(&mut self, outcome: &mut Outcome) {
+        let mut links: HashMap<PathBuf, RangeSet> = HashMap::new();
+        for (copy, link) in &self.links {
+            if matches!(link, CopiedLink::Symlink(_)) {
+                links.entry(copy.local.clone()).or_default().union_with(&copy.leaves);
+            }
+        }
+        if links.is_empty() {
+            return;
+        }
+        let mut is_left = |copy: &mut Copy| {
+            let both = links.get(&copy.local).map(|of| of.intersection(&copy.leaves));
+            if let Some(both) = both.filter(|both| !both.is_empty()) {
+                copy.leaves = copy.leaves.difference(&both);
+                outcome.push_error(error(Errno::EXIST, &copy.remote, &copy.named, &both));
+            }
+            !copy.leaves.is_empty()
+        };
+        for content in &mut self.contents {
+            content.copies.retain_mut(&mut is_left);
+        }
+        self.inline.retain_mut(|(copy, _)| is_left(copy));
     }
 
     /// Takes out further names of what their hosts do not have: what is here by that name may be anything.

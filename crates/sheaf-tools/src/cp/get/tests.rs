@@ -205,17 +205,36 @@ fn link_beside_a_file_of_its_name_leads_nowhere() {
         target: b"..".to_vec(),
         attrs: attrs.clone(),
     };
-    for in_place in [false, true] {
+    let told = |got: &Got| {
+        let there = got.outcome.errors.iter().map(|error| error.errno);
+        there.chain(got.errors.iter().map(|error| error.errno)).collect::<Vec<_>>()
+    };
+    for (in_place, to) in [(false, "dest"), (true, "dest"), (false, "name"), (true, "name")] {
         let options = CopyOptions { in_place, hard_links: true, ..options.clone() };
-        let items = vec![root("/t"), dir(""), link.clone(), inline("l", "evil", attrs.clone())];
-        let to = here.path().join("dest");
-        let lies = (items, LyingPieces::Garbage);
-        let got = get_from_a_liar(&cluster, 1, "/t", &to, &options, lies);
-        assert_eq!(got.errors.iter().map(|e| e.errno).collect::<Vec<_>>(), [Errno::ACCES]);
+        let to = here.path().join(to);
+        let copy = |items: Vec<ManifestItem>| {
+            let items = [vec![root("/t")], items].concat();
+            let lies = (items, LyingPieces::Garbage);
+            get_from_a_liar(&cluster, 1, "/t", &to, &options, lies)
+        };
+        if to.ends_with("name") {
+            // The name itself is the link, in this copy or in one before.
+            let link = ManifestItem::Symlink {
+                path: b"".to_vec(),
+                target: b"own".to_vec(),
+                attrs: attrs.clone(),
+            };
+            let file = inline("", "evil", attrs.clone());
+            assert_eq!(told(&copy(vec![link, file.clone()])), [Errno::EXIST]);
+            assert_eq!(told(&copy(vec![file])), [Errno::ACCES]);
+            continue;
+        }
+        let file = inline("l", "evil", attrs.clone());
+        assert_eq!(told(&copy(vec![dir(""), link.clone(), file.clone()])), [Errno::EXIST]);
+        assert_eq!(told(&copy(vec![dir(""), file])), [Errno::ACCES]);
         // Nor does a further name of what is not in its manifest.
-        let items = vec![root("/t"), dir(""), up.clone(), name("x", "up/own"), name("y", "l")];
-        let got = get_from_a_liar(&cluster, 1, "/t", &to, &options, (items, LyingPieces::Garbage));
-        assert_eq!(got.outcome.errors.len(), 2, "{got:?}");
+        let got = copy(vec![dir(""), up.clone(), name("x", "up/own"), name("y", "l")]);
+        assert_eq!(told(&got), [Errno::NOENT, Errno::NOENT]);
         assert!(!to.join("x").exists() && !to.join("y").exists());
     }
     assert_eq!(std::fs::read_to_string(here.path().join("own")).unwrap(), "own");
