@@ -239,7 +239,11 @@ impl GlobSearch<'_> {
     }
 
     /// Adds a path if it exists and is of the wanted kind.
-    fn keep(&mut self, path: PathBuf, must_be_dir: bool) -> Result<()> {
+    fn keep(&mut self, mut path: PathBuf, must_be_dir: bool) -> Result<()> {
+        if must_be_dir {
+            // As in shells: the slash stays, and with it a link means the directory.
+            path.push("");
+        }
         let flags = if must_be_dir { OFlags::DIRECTORY } else { OFlags::NOFOLLOW };
         match self.export.resolve(&path, flags) {
             Ok(_) => self.add(path),

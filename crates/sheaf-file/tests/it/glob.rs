@@ -45,7 +45,7 @@ fn patterns_find_what_a_shell_finds() {
         ("/etc/a\\*?", &["/etc/a*b"]),
         ("/etc/a?b", &["/etc/a*b", "/etc/axb"]),
         ("/var/log/caf?", &["/var/log/café"]),
-        ("/var/log/*/", &["/var/log/apt"]),
+        ("/var/log/*/", &["/var/log/apt/"]),
         ("/v*/../etc/ax*", &["/var/../etc/axb"]),
         ("/../../var/log/sys*", &["/../../var/log/syslog"]),
         ("/var/d*", &["/var/dangling"]),

@@ -162,6 +162,13 @@ pub async fn get(
             "only one path of one host, and no pattern, can have the destination's name".to_owned();
         return Err(ToolError::Usage(text));
     }
+    if let Some(target) = targets.iter().find(|target| AskedPath::new(&target.path).leads_back()) {
+        let text = format!(
+            "{}: .. behind a wildcard leads out of what it found: write the path without it",
+            target.path
+        );
+        return Err(ToolError::Usage(text));
+    }
     let (base, name) =
         exact.map_or((destination, None), |(base, name)| (base, Some(name.as_bytes().to_vec())));
     let mut plan = CopyPlan::new(name, options);

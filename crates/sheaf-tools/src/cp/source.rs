@@ -96,6 +96,7 @@ pub(super) fn read_all(
         files_done: 0,
         contents_done: 0,
         links: HashMap::new(),
+        comes_once: sources.len() == 1 && !options.dereference,
         source: 0,
         buffer: Vec::new(),
     };
@@ -123,6 +124,8 @@ struct SourceReader<'a> {
     contents_done: u64,
     /// By inode: where it was sent as a file, and how many of its names are still to come.
     links: HashMap<(u64, u64), LinkedFile>,
+    /// No name is met twice.
+    comes_once: bool,
     source: u32,
     buffer: Vec<u8>,
 }
@@ -286,9 +289,9 @@ impl SourceReader<'_> {
         let Some(linked) = self.links.get_mut(&metadata.id()) else {
             return Ok(false);
         };
-        linked.names_left -= 1;
+        linked.names_left = linked.names_left.saturating_sub(1);
         let (source, target) = (linked.source, linked.path.clone());
-        if linked.names_left == 0 {
+        if linked.names_left == 0 && self.comes_once {
             self.links.remove(&metadata.id());
         }
         self.record(&CopyRecord::Hardlink { path: path.to_vec(), source, target })?;

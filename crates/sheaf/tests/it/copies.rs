@@ -53,6 +53,36 @@ fn options_may_stand_between_the_places() {
     assert_eq!((run.stderr.as_str(), run.code), (told, Some(2)));
 }
 
+/// As with GNU cp, also where a name is given again by another source.
+#[test]
+fn names_of_one_file_stay_together_across_sources() {
+    let home = two_hosts();
+    home.write("s/d/a/b", "x");
+    std::fs::hard_link(home.path().join("s/d/a/b"), home.path().join("s/d/c")).unwrap();
+    let run = redirected(&home, &["cp", "-a", "s/d/a/b", "s/d", "@all:/"], "");
+    assert_eq!(run.code, Some(0), "{run:?}");
+    let inode = |name: &str| home.path().join("n2").join(name).metadata().unwrap().ino();
+    assert_eq!([inode("d/a/b"), inode("d/c")], [inode("b"); 2]);
+}
+
+/// With a slash at the end a link means its directory, for a pattern as for a path.
+#[test]
+fn pattern_with_a_slash_at_its_end_finds_directories() {
+    let home = two_hosts();
+    home.write("n1/z/f", "1");
+    std::os::unix::fs::symlink("z", home.path().join("n1/lz")).unwrap();
+    let run = redirected(&home, &["cp", "-r", "n1:/l?/", "out"], "");
+    assert_eq!(run.code, Some(0), "{run:?}");
+    assert!(home.path().join("out/n1/lz").symlink_metadata().unwrap().is_dir());
+    let run = redirected(&home, &["rm", "-r", "n1:/l?/"], "");
+    assert_eq!(run.code, Some(4), "{run:?}");
+    assert!(run.stderr.contains("ENOTDIR"), "{run:?}");
+    assert!(home.path().join("n1/z/f").exists());
+    let run = redirected(&home, &["cp", "-r", "n1:/l?/../z", "out"], "");
+    let told = "sheaf: /l?/../z: .. behind a wildcard leads out of what it found: write the path without it\n";
+    assert_eq!((run.stderr.as_str(), run.code), (told, Some(2)));
+}
+
 /// Equal files of one host are headings of one content, and none of them looks empty.
 #[test]
 fn equal_files_are_headings_of_one_content() {

@@ -483,6 +483,7 @@ pub(super) struct AskedPath {
     literal: Option<PathBuf>,
     /// What is in front of the first component with a wildcard.
     fixed: String,
+    leads_back: bool,
 }
 
 impl AskedPath {
@@ -491,7 +492,14 @@ impl AskedPath {
         let literal = pattern.as_ref().and_then(Pattern::literal);
         let special = text.find(|c| "*?[{\\".contains(c)).unwrap_or(0);
         let fixed = text[..special].rfind('/').map_or("", |slash| &text[..=slash]).to_owned();
-        Self { pattern, literal, fixed }
+        let mut behind = text[fixed.len()..].split(['/', '{', ',', '}']);
+        let leads_back = literal.is_none() && behind.any(|name| name == "..");
+        Self { pattern, literal, fixed, leads_back }
+    }
+
+    /// Whether it goes back by `..` behind the first wildcard, where names here begin.
+    pub fn leads_back(&self) -> bool {
+        self.leads_back
     }
 
     /// Whether it may stand for this path on a host.
