@@ -164,7 +164,7 @@ impl Call {
         let question =
             Request::More { leaves: RangeSet::new(), answer: AnswerMessage { eager: 0 } }
                 .encode(b"");
-        let patience = self.client.patience_with_input().await;
+        let patience = self.client.patience_with_input(&self.members);
         drop(self.stream.request(0, &question, patience).await);
         self.torn = false;
         self.outcome = outcome;

@@ -1,6 +1,6 @@
 //! How long hosts are waited for.
 use super::Client;
-use sheaf_core::Errno;
+use sheaf_core::{Errno, RangeSet};
 use std::time::{Duration, Instant};
 
 /// How long hosts have for what they are asked just before the deadline.
@@ -75,12 +75,24 @@ impl Client {
     }
 
     /// How long a host may take nothing of what is sent to all. Where the time is bounded, half of
-    /// it is left for the others; less while hosts are being started, which can take nothing before.
-    pub(super) async fn patience_with_input(&self) -> Duration {
+    /// it is left for the others, and most of it where others of `members` are being started still: they have had
+    /// their half.
+    pub(super) fn patience_with_input(&self, members: &RangeSet) -> Duration {
+        let patience = self.patience();
         match self.limits.deadline {
             None => self.limits.timeout,
-            Some(_) if self.network().ready(Duration::ZERO).await.is_some() => self.patience() / 2,
-            Some(_) => self.patience() / 8 * 7,
+            Some(_) => match self.are_starting(members) {
+                Some(true) => patience / 8 * 7,
+                Some(false) => patience / 4,
+                None => patience / 2,
+            },
         }
+    }
+
+    /// Whether all of `members` are being started; nothing if none is.
+    #[must_use]
+    pub fn are_starting(&self, members: &RangeSet) -> Option<bool> {
+        let starting = self.network().starting();
+        (!starting.is_disjoint(members)).then(|| members.is_subset(&starting))
     }
 }

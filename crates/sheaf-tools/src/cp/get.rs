@@ -298,8 +298,10 @@ async fn list_within(
         batch_ms: u32::try_from((limits.timeout / 4).as_millis()).unwrap_or(u32::MAX),
     };
     let params = postcard::to_stdvec(&params).map_err(|_| ToolError::Protocol)?;
-    // A host that says nothing leaves a quarter of the time for what the others have.
-    let left = limits.deadline.map(|at| at.saturating_duration_since(Instant::now()) * 3 / 4);
+    // A host that says nothing leaves a quarter of the time for what the others have; one that is being started, half.
+    let is_starting = client.are_starting(members) == Some(false);
+    let left = limits.deadline.map(|at| at.saturating_duration_since(Instant::now()));
+    let left = left.map(|left| if is_starting { left / 2 } else { left / 4 * 3 });
     let timeout = left.map_or(limits.timeout, |left| left.min(limits.timeout));
     let limits = limits.with_bytes_max(bytes_max).with_timeout(timeout);
     let mut call = client.with_limits(limits).call(members, manifest::TOOL, &params)?;
