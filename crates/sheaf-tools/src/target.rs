@@ -1,8 +1,9 @@
 //! What tools work on, and what can go wrong with a tool as a whole.
 use crate::grep::GrepError;
-use sheaf_core::{Errno, RangeSet};
+use sheaf_core::{Errno, MemberSet, RangeSet};
 use sheaf_file::Pattern;
 pub use sheaf_group::Target;
+use sheaf_group::aggregate::ErrorClass;
 use sheaf_group::entry::MergedEntry;
 use sheaf_group::message::READ_BYTES_MAX;
 use sheaf_group::{GroupError, Outcome};
@@ -109,17 +110,19 @@ pub(crate) fn drop_unmatched(outcome: &mut Outcome, targets: &[Target]) {
     let missing = outcome.missing_hosts();
     for error in std::mem::take(&mut outcome.errors) {
         if error.errno != Errno::NOMATCH {
-            outcome.add_error(error);
+            outcome.push_error(error);
             continue;
         }
         let without = error.members.leaves();
         for target in targets.iter().filter(|target| target.path == error.path) {
             let answered = target.members.difference(&missing);
             if !answered.is_empty() && answered.is_subset(&without) {
-                outcome.add_path_error(Errno::NOENT, &error.path, answered);
+                let members = MemberSet::of_leaves(0, answered);
+                outcome.push_error(ErrorClass::new(Errno::NOENT, &error.path, members));
             }
         }
     }
+    outcome.fold_errors();
 }
 
 /// The order in which paths were asked for.

@@ -307,3 +307,34 @@ fn next_trip(wanted: &[Wanted]) -> (Vec<(u32, u32)>, RangeSet) {
     }
     (trip, RangeSet::single(local))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn class(members: MemberSet, len: u64) -> Class {
+        Class { members, digest: [7; 32], len, body: None }
+    }
+
+    /// A host that claims a content under many members is asked for it once.
+    #[test]
+    fn candidates_are_of_different_hosts() {
+        let mut members = MemberSet::of_leaves(0, RangeSet::from_range(3, 6));
+        for local in 0..20 {
+            members.union_with(&MemberSet::of_leaves(local, RangeSet::single(2)));
+        }
+        let wanted = wanted(&[class(members, 1)]);
+        assert_eq!(wanted[0].candidates, [(2, 0), (3, 0), (4, 0), (5, 0)]);
+    }
+
+    #[test]
+    fn host_that_announces_too_much_is_found() {
+        let own = |local, leaves| MemberSet::of_leaves(local, leaves);
+        let mut all = vec![class(own(0, RangeSet::from_range(0, 5)), 60)];
+        all.extend((1..5).map(|local| class(own(local, RangeSet::single(2)), 60)));
+        all.push(class(own(1, RangeSet::single(3)), 40));
+        assert_eq!(longer_than(&all, 100), RangeSet::single(2));
+        assert_eq!(longer_than(&all, 99), RangeSet::from_range(2, 4));
+        assert_eq!(longer_than(&all, 300), RangeSet::new());
+    }
+}

@@ -53,6 +53,43 @@ fn options_may_stand_between_the_places() {
     assert_eq!((run.stderr.as_str(), run.code), (told, Some(2)));
 }
 
+/// What came from hosts goes back, and takes nothing of this machine along.
+#[test]
+fn links_in_the_directory_of_a_host_are_not_followed_out_of_it() {
+    let home = two_hosts();
+    home.write("secret/id", "secret");
+    for host in ["n1", "n2"] {
+        home.write(&format!("d/{host}/etc/conf"), "own");
+    }
+    let link = |to: &str, name: &str| {
+        std::os::unix::fs::symlink(to, home.path().join("d/n2").join(name)).unwrap();
+    };
+    std::fs::remove_file(home.path().join("d/n2/etc/conf")).unwrap();
+    link("../../../secret/id", "etc/conf");
+    link("etc", "in");
+    link("../../secret", "sub");
+    home.write("d/n1/sub/id", "own");
+    home.write("d/n1/in/conf", "own");
+    let told = "n2:d/%h/etc/conf: Permission denied (EACCES)";
+    let run = redirected(&home, &["cp", "d/%h/etc/conf", "@all:/back"], "");
+    assert!(run.code == Some(4) && run.stderr.contains(told), "{run:?}");
+    assert_eq!(std::fs::read(home.path().join("n1/back")).unwrap(), b"own");
+    assert!(!home.path().join("n2/back").exists());
+    for way in ["d/%h/sub/id", "d/%h/sub/.", "d/%h/sub/"] {
+        let run = redirected(&home, &["cp", "-r", way, "@all:/back2"], "");
+        assert!(run.code == Some(4) && run.stderr.contains("EACCES"), "{run:?}");
+        assert!(!home.path().join("n2/back2").exists());
+    }
+    // As a link, and where it is asked for.
+    for (options, name) in [("-r", "/as-link"), ("-L", "/followed")] {
+        let run = redirected(&home, &["cp", options, "d/%h/etc/conf", &format!("@all:{name}")], "");
+        assert_eq!(run.code, Some(0), "{run:?}");
+    }
+    assert_eq!(std::fs::read(home.path().join("n2/followed")).unwrap(), b"secret");
+    let link = home.path().join("n2/as-link").symlink_metadata().unwrap();
+    assert!(link.is_symlink());
+}
+
 /// As with GNU cp, also where a name is given again by another source.
 #[test]
 fn names_of_one_file_stay_together_across_sources() {

@@ -42,6 +42,8 @@ enum Lie {
     Countless,
     /// More errors than a node keeps.
     ManyErrors,
+    /// More members that succeeded than a host can have.
+    ManyMembers,
 }
 
 /// A server of one tool, whose answer is long enough to be fetched.
@@ -85,6 +87,7 @@ impl Teller {
                 partial.data = Data::Numbers(numbers.unwrap());
             }
             Lie::Nothing => partial = Partial::default(),
+            Lie::ManyMembers => partial.status.count = 1 << 60,
             Lie::Many => {
                 for local in 1..300 {
                     let own = RangeSet::single(self.leaf);
@@ -269,8 +272,8 @@ fn change_with_a_garbled_answer_is_not_known() {
 #[test]
 fn host_that_lies_of_others_fails_alone() {
     use Lie::{
-        AllFailed, AllHaveMore, Countless, ForAll, Garbage, Many, ManyErrors, Nothing, Numbers,
-        OtherLines, TooMuch,
+        AllFailed, AllHaveMore, Countless, ForAll, Garbage, Many, ManyErrors, ManyMembers, Nothing,
+        Numbers, OtherLines, TooMuch,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let lies = [
@@ -285,6 +288,7 @@ fn host_that_lies_of_others_fails_alone() {
         TooMuch,
         Countless,
         ManyErrors,
+        ManyMembers,
     ];
     for lie in lies {
         for shape in ["flat", "1x1x5", "k-ary:2"] {
