@@ -437,7 +437,7 @@ impl Writer {
             (Some(change), _) if self.preserve => Some(change.apply(kept_mode, true)),
             // A new directory has the set-gid bit from the one that it is in.
             (Some(change), Some(made)) => {
-                Some(change.apply(attrs.mode & 0o777 & !self.umask | made & 0o6000, true))
+                Some(change.apply(attrs.mode & 0o1777 & !self.umask | made & 0o6000, true))
             }
             (None, Some(made)) if !self.preserve => {
                 // As the umask left it, without the rights that were added to fill it.

@@ -333,8 +333,11 @@ impl Put {
         let mut failed = self.outcome.missing_hosts();
         self.lines.errors().iter().for_each(|error| failed.union_with(error.leaves));
         for leaf in members.difference(&failed).iter() {
-            let totals = self.totals.iter().find(|(_, leaves)| leaves.contains(leaf));
-            self.outcome.status.add(totals.map_or(0, |(totals, _)| totals.bytes));
+            match self.totals.iter().find(|(_, leaves)| leaves.contains(leaf)) {
+                Some((totals, _)) => self.outcome.status.add(totals.bytes),
+                // It says nothing of what it has done.
+                None => self.outcome.add_failed(Errno::PROTO, &RangeSet::single(leaf)),
+            }
         }
     }
 }
