@@ -304,7 +304,7 @@ fn kinds_that_are_not_asked_for_are_no_answer() {
 
 /// A host that says it has a content of another one, under many names that cannot be written here, too.
 #[test]
-fn content_that_a_host_does_not_have_comes_from_those_that_have_it() {
+fn content_comes_from_the_hosts_that_have_it() {
     let large = vec![7; PIECE_BYTES as usize + 1];
     for content in [&b"content"[..], &large] {
         let cluster = TestCluster::new(3);

@@ -62,7 +62,7 @@ fn directories_that_were_there_keep_their_modes_and_owners() {
 /// Directories that are only made for what patterns found in them are no copies, and get what the umask leaves; those
 /// that are copied, too, get their own.
 #[test]
-fn directories_above_what_a_pattern_found_get_what_the_umask_leaves() {
+fn directories_above_what_a_pattern_found_get_the_umask() {
     let cluster = Cluster::new(1);
     for dir in ["a", "b"] {
         cluster.write(0, &format!("c/{dir}/x"), "1");
