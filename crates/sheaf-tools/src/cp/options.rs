@@ -137,6 +137,7 @@ impl CopyOptions {
     pub(super) fn kept(&self, said: Attrs) -> Attrs {
         let Attrs { mode, owner, atime, mtime, mut xattrs } = said;
         xattrs.retain(|xattr| self.keeps(&xattr.name));
+        xattrs.shrink_to_fit();
         // No file has this number, which the kernel takes for none.
         let known = |id: Option<u32>| id.filter(|id| self.preserve && *id != u32::MAX);
         let owner = Owner { uid: known(owner.uid), gid: known(owner.gid) };

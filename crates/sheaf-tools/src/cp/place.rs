@@ -311,6 +311,12 @@ impl Writer {
             return Err(Errno::STALE);
         }
         let (file, id) = (&found, found.metadata().id());
+        // As GNU cp has it of a file, also by its second name.
+        if file.metadata().kind == FileKind::File
+            && self.export.stat(path).is_ok_and(|there| there.is_dir())
+        {
+            return Err(Errno::ISDIR);
+        }
         if self.export.lstat(path).is_ok_and(|there| there.id() == id) {
             // To rename one name of a file to another would leave both.
             return Ok(());

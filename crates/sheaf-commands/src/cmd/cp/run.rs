@@ -1,7 +1,7 @@
 //! `sheaf cp`, run.
 use super::CpArgs;
 use super::progress::Display;
-use super::way::{CopyWay, leads_to_others, own_sources, way};
+use super::way::{CopyWay, not_its_own, own_sources, way};
 use crate::cmd::per_path::{in_part, told_cuts};
 use anyhow::{Result, anyhow};
 use sheaf_cli::addresses::stop;
@@ -73,10 +73,6 @@ pub fn run(args: &CpArgs, global: &GlobalArgs) -> Result<Exit> {
     })
 }
 
-/// Of a source with `%h`, whose links that host may have chosen.
-const LEADS_OUT: &str = "a link on this path leads out of that host's directory here, and the host may have \
-                         laid it; -L follows it";
-
 /// What each host gets, and who gets nothing because a file of theirs is not here.
 fn shares(
     sources: &[PathBuf],
@@ -93,8 +89,7 @@ fn shares(
             let here = "this source is on this machine";
             let (errno, why) = match std::fs::symlink_metadata(own) {
                 Err(error) => (Errno::from(error), here),
-                Ok(_) if leads_to_others(source, own, options) => (Errno::ACCES, LEADS_OUT),
-                Ok(_) => return None,
+                Ok(_) => (Errno::ACCES, not_its_own(source, own, options)?),
             };
             Some((source.display().to_string(), errno, why))
         });

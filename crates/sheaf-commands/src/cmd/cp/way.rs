@@ -149,22 +149,44 @@ pub(super) fn own_sources(sources: &[PathBuf], host: &str) -> Vec<PathBuf> {
     sources.iter().map(own).collect()
 }
 
-/// Whether a link on the way of an own source leads out of the directory that `%h` names in it, where it would be
-/// followed: what is in it may have come from that host.
-pub(super) fn leads_to_others(source: &Path, own: &Path, options: &CopyOptions) -> bool {
-    let named = source.components().position(|part| names_host(part.as_ref()));
-    let Some(named) = named.filter(|_| !options.dereference) else { return false };
-    let base: PathBuf = own.components().take(named + 1).collect();
-    let mut rest: PathBuf = own.components().skip(named + 1).collect();
+/// Why an own source with `%h` is not sent to its host, which may have laid what is there. A link on the way leads
+/// out of the directory that `%h` names, or is in; or it is no file or directory.
+pub(super) fn not_its_own(
+    source: &Path,
+    own: &Path,
+    options: &CopyOptions,
+) -> Option<&'static str> {
+    let named = source.components().position(|part| names_host(part.as_ref()))?;
+    if !options.recursive
+        && std::fs::metadata(own).is_ok_and(|there| !there.is_file() && !there.is_dir())
+    {
+        return Some("the host may have laid this pipe or device");
+    }
+    if options.dereference {
+        return None;
+    }
     let bytes = own.as_os_str().as_bytes();
     let is_entered = bytes.ends_with(b"/") || bytes.ends_with(b"/.");
-    if (options.recursive || options.no_dereference) && !is_entered {
-        // The last name is copied as the link that it is.
-        rest.pop();
-    }
-    let leads_out = |base: Export| base.leads_out(&rest);
-    !rest.as_os_str().is_empty() && Export::open(&base).is_ok_and(leads_out)
+    // The last name may be copied as the link that it is.
+    let is_followed = is_entered || !(options.recursive || options.no_dereference);
+    let leads_out = |from: usize, to: usize| {
+        let mut base: PathBuf = own.components().take(from).collect();
+        if base.as_os_str().is_empty() {
+            base.push(".");
+        }
+        let rest: PathBuf = own.components().take(to).skip(from).collect();
+        !rest.as_os_str().is_empty() && Export::open(&base).is_ok_and(|base| base.leads_out(&rest))
+    };
+    let all = own.components().count();
+    let end = if is_followed { all } else { all - 1 };
+    // The name itself in its directory, and what is beneath it in that.
+    let is_out = leads_out(named, end.min(named + 1)) || leads_out(named + 1, end);
+    is_out.then_some(LEADS_OUT)
 }
+
+/// Of a source with `%h`, whose links that host may have laid.
+const LEADS_OUT: &str = "a link on this path leads out of that host's directory here, and the host may have \
+                         laid it; -L follows it";
 
 /// Refuses what would give a host what is others'.
 fn check_each(sources: &[PathBuf], destination: &str) -> Result<(), Stop> {

@@ -29,8 +29,6 @@ pub(super) struct Local {
     root: Export,
     /// What comes goes into `base` itself: it is of one host.
     is_exact: bool,
-    /// Links are copied as such.
-    is_tree: bool,
     client: Client,
     writer: Writer,
     open: HashMap<u32, Export>,
@@ -42,7 +40,7 @@ pub(super) struct Local {
     linked: HashMap<(u32, PathBuf), (u64, u64)>,
     /// Directories that could not be made, and so nothing is written beneath them: what is in their
     /// place may lead elsewhere.
-    unmade: HashSet<(u32, PathBuf)>,
+    unmade: HashMap<u32, HashSet<PathBuf>>,
     /// Directories with attributes to set once everything is in them.
     closing: Vec<(u32, Copy, sheaf_file::Attributes)>,
     pub errors: Vec<PathError>,
@@ -78,7 +76,6 @@ impl Local {
         Ok(Self {
             base: base.to_owned(),
             is_exact: options.exact_name,
-            is_tree: options.recursive && !options.dereference,
             client: client.clone(),
             writer: Writer::new(&export, options)?.here(),
             root: export,
@@ -86,7 +83,7 @@ impl Local {
             failed: HashSet::new(),
             named: HashSet::new(),
             linked: HashMap::new(),
-            unmade: HashSet::new(),
+            unmade: HashMap::new(),
             closing: Vec::new(),
             errors: Vec::new(),
             errors_more: 0,
@@ -120,18 +117,17 @@ impl Local {
         // What has an exact name is what its user has named.
         let mut names = path.components();
         Ok(match (self.is_exact, names.next(), names.next()) {
-            // The same tree may be copied again and again.
-            (true, Some(_), None) if self.is_tree => writer.following_none(),
-            (true, Some(_), None) => writer,
+            // The same may be copied again and again, and the host may have laid a link before.
+            (true, Some(_), None) => writer.following_none(),
             (true, Some(top), Some(_)) => writer.within_tree().beneath(top.as_ref()),
             _ => writer.within_tree(),
         })
     }
 
-    /// Whether a path is beneath a directory that could not be made.
+    /// Whether a path is beneath a directory that could not be made. Every directory beneath such a one is one, too.
     fn is_unmade(&self, leaf: u32, path: &Path) -> bool {
-        let mut above = path.ancestors().skip(1);
-        !self.unmade.is_empty() && above.any(|dir| self.unmade.contains(&(leaf, dir.to_owned())))
+        let unmade = self.unmade.get(&leaf).zip(path.parent());
+        unmade.is_some_and(|(unmade, above)| unmade.contains(above))
     }
 
     /// The directory of one host, which is made if it does not exist.
@@ -155,12 +151,14 @@ impl Local {
         self.each(dirs.iter(), |local, leaf, copy| {
             let path = dot(&copy.local);
             let is_top = copy.local.as_os_str().is_empty();
-            let writer = local.of(leaf, &copy.local)?;
+            let writer = local.of(leaf, &copy.local).inspect_err(|_| {
+                local.unmade.entry(leaf).or_default().insert(copy.local.clone());
+            })?;
             // Of a directory that is only made for what is in it, the host has said nothing.
             let writer = if copy.remote.is_empty() { writer.keeping_nothing() } else { writer };
             let made = writer.make_dir(path, &copy.attrs, is_top);
             if made.is_err() {
-                local.unmade.insert((leaf, copy.local.clone()));
+                local.unmade.entry(leaf).or_default().insert(copy.local.clone());
             }
             let Dir { closing, is_new, .. } = made?;
             // Directories that are only made for what is in them are nothing that was asked for.

@@ -340,11 +340,12 @@ impl CopyPlan {
         self.drop_names_of_nothing(outcome);
     }
 
-    /// Takes out files that have the name of a link of their hosts: what is written there goes where that leads.
+    /// Takes out files that have the name of a link, pipe or device of their hosts: what is written there goes where that
+    /// leads.
     fn drop_files_at_links(&mut self, outcome: &mut Outcome) {
         let mut links: HashMap<PathBuf, RangeSet> = HashMap::new();
         for (copy, link) in &self.links {
-            if matches!(link, CopiedLink::Symlink(_)) {
+            if !matches!(link, CopiedLink::Hardlink(_)) {
                 links.entry(copy.local.clone()).or_default().union_with(&copy.leaves);
             }
         }
