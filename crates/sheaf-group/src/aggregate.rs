@@ -12,7 +12,7 @@
 use crate::entry::ANSWER_BYTES_MAX;
 use crate::server::MEMBERS_MAX;
 use sheaf_core::varint::{self, Malformed};
-use sheaf_core::{Errno, MemberSet, RANGES_MAX, RangeSet};
+use sheaf_core::{Errno, RANGES_MAX, RangeSet};
 use sheaf_tree::filter::{Accumulator, Emit, Filter, FilterError, Input, Registry};
 
 mod classes;
@@ -153,16 +153,9 @@ impl Partial {
             && self.strays.iter().all(|stray| stray.is_of(leaves))
     }
 
-    /// A single host that has more than there is room for has failed, and the others have not. Returns whether it is one.
-    fn fail_longer(&mut self, leaves: &RangeSet) -> bool {
-        let is_longer = matches!(&self.data, Data::Packed(packed) if packed.exceeded.is_some())
-            && leaves.len() == 1;
-        if is_longer {
-            self.data = Data::None;
-            let members = MemberSet::of_leaves(0, leaves.clone());
-            self.add_error(ErrorClass::new(Errno::MSGSIZE, "", members));
-        }
-        is_longer
+    /// Whether it is of a single host that has more than there is room for.
+    fn is_too_long(&self, leaves: &RangeSet) -> bool {
+        leaves.len() == 1 && matches!(&self.data, Data::Packed(packed) if packed.exceeded.is_some())
     }
 
     /// Counts members as failed; each call counts others.
@@ -304,7 +297,7 @@ impl Accumulator for GroupAccumulator {
             .leaves
             .map_or(u64::MAX, |leaves| leaves.len().saturating_mul(ANSWER_BYTES_MAX as u64));
         // Each contribution is decoded when it comes, so that one which is malformed fails alone.
-        let mut partial = Partial::decode_within(input.payload, text_bytes_max).map_err(|_| {
+        let partial = Partial::decode_within(input.payload, text_bytes_max).map_err(|_| {
             FilterError::new(Errno::BADMSG, "a group operation's partial does not decode")
         })?;
         if input.leaves.is_some_and(|leaves| !partial.is_of(leaves) || partial.counts_more(leaves))
@@ -314,15 +307,17 @@ impl Accumulator for GroupAccumulator {
                 "a group operation's partial names leaves of others",
             ));
         }
-        let is_as_it_came = !input.leaves.is_some_and(|leaves| partial.fail_longer(leaves));
+        // It has failed, and the others have not.
+        if input.leaves.is_some_and(|leaves| partial.is_too_long(leaves)) {
+            return Err(FilterError::new(Errno::MSGSIZE, "a host has more than there is room for"));
+        }
         match &mut self.merged {
             Some(merged) => {
                 self.only = None;
                 merged.merge(partial)
             }
             None => {
-                self.only = is_as_it_came.then(|| input.payload.to_vec());
-                self.merged = Some(partial);
+                (self.merged, self.only) = (Some(partial), Some(input.payload.to_vec()));
                 Ok(())
             }
         }

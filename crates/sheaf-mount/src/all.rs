@@ -140,12 +140,13 @@ impl AllView {
         }
     }
 
-    /// Has all hosts say what they have; entries are handed on with the hosts that have them.
+    /// Has all hosts say what they have; entries are handed on with the hosts that have them. Those of which one is no
+    /// answer (`None`) have failed.
     async fn ask(
         &self,
         place: &AllPlace,
         names: bool,
-        mut each: impl FnMut(&[u8], &RangeSet) -> Result<(), Errno>,
+        mut each: impl FnMut(&[u8], &RangeSet) -> Option<()>,
     ) -> Result<Outcome, Errno> {
         let params = ViewParams { path: place.absolute(), names };
         let params = postcard::to_stdvec(&params).map_err(|_| Errno::NOMEM)?;
@@ -160,7 +161,9 @@ impl AllView {
             let more = call.next_entries(&mut merged).await;
             let more = more.map_err(|error| system(error.errno()))?;
             for entry in merged.sorted() {
-                each(entry.entry.text, entry.leaves)?;
+                if each(entry.entry.text, entry.leaves).is_none() {
+                    errors.add_failed(Errno::PROTO, entry.leaves);
+                }
             }
             errors.add_errors(&merged);
             merged.clear();
@@ -177,9 +180,8 @@ impl AllView {
         let mut by_host = Vec::new();
         let outcome = self
             .ask(place, false, |text, leaves| {
-                let has = postcard::from_bytes(text).map_err(|_| Errno::BADMSG)?;
-                by_host.push((has, leaves.clone()));
-                Ok(())
+                by_host.push((postcard::from_bytes(text).ok()?, leaves.clone()));
+                Some(())
             })
             .await?;
         by_host.sort_by_key(|(_, leaves): &(HostHas, RangeSet)| leaves.first());
@@ -248,12 +250,12 @@ impl AllView {
         let mut names: BTreeMap<Vec<u8>, FileKind> = BTreeMap::new();
         let outcome = self
             .ask(place, true, |text, _| {
-                let (kind, name) = leaf::entry_of(text).ok_or(Errno::BADMSG)?;
+                let (kind, name) = leaf::entry_of(text)?;
                 let known = names.entry(name.to_vec()).or_insert(kind);
                 if kind == FileKind::Directory {
                     *known = kind;
                 }
-                Ok(())
+                Some(())
             })
             .await?;
         let entries = names.into_iter().map(|(own, kind)| {

@@ -146,7 +146,8 @@ async fn fetch(
             }
         }
         for (errno, leaves) in &wave.coverage.failed {
-            if *errno == Errno::PROTO {
+            // More than it was asked for is no answer either.
+            if matches!(*errno, Errno::PROTO | Errno::MSGSIZE) {
                 refused.union_with(leaves);
             }
         }
