@@ -56,6 +56,15 @@ struct AllFound {
     outcome: Outcome,
 }
 
+/// The longest name that the kernel takes, in bytes.
+const NAME_BYTES_MAX: usize = 255;
+
+/// Whether a directory can have this name. One that it cannot have would hide all others.
+fn is_name(name: &[u8]) -> bool {
+    let is_one = !matches!(name, b"" | b"." | b"..") && name.len() <= NAME_BYTES_MAX;
+    is_one && !name.iter().any(|byte| matches!(byte, 0 | b'/'))
+}
+
 impl AllPlace {
     fn root() -> Self {
         Self { path: Arc::from(&b""[..]), file: None }
@@ -250,7 +259,7 @@ impl AllView {
         let mut names: BTreeMap<Vec<u8>, FileKind> = BTreeMap::new();
         let outcome = self
             .ask(place, true, |text, _| {
-                let (kind, name) = leaf::entry_of(text)?;
+                let (kind, name) = leaf::entry_of(text).filter(|(_, name)| is_name(name))?;
                 let known = names.entry(name.to_vec()).or_insert(kind);
                 if kind == FileKind::Directory {
                     *known = kind;
@@ -382,8 +391,12 @@ impl AllFound {
         let alike = || all().filter(|(has, _)| kind(has) == kind(first));
         let is_file = kind(first) == libc::S_IFREG;
         let total = |one: fn(&HostHas) -> u64| match is_file {
-            true => alike().map(|(has, leaves)| one(has).saturating_mul(leaves.len())).sum(),
-            false => one(first),
+            // Hosts have said these numbers, and no file is longer than that.
+            true => alike()
+                .map(|(has, leaves)| one(has).saturating_mul(leaves.len()))
+                .fold(0, u64::saturating_add)
+                .min(i64::MAX as u64),
+            false => one(first).min(i64::MAX as u64),
         };
         let mode = alike().fold(first.mode, |mode, (has, _)| mode & (has.mode | libc::S_IFMT));
         let times = |one: fn(&HostHas) -> sheaf_core::files::Timestamp| {

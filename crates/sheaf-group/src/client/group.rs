@@ -478,6 +478,9 @@ impl Group {
             _ => Vec::new(),
         };
         let value = self.value(operation, how, wave.wave, partial.data, &mut outcome).await?;
+        // Who was refused has counted itself as one that succeeded.
+        let left = self.size().saturating_sub(outcome.failed_count());
+        outcome.status.count = outcome.status.count.min(left);
         if !outcome.is_ok() && !lenient {
             return Err(GroupError::Members(Box::new(outcome)));
         }

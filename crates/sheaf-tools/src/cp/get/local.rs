@@ -133,6 +133,13 @@ impl Local {
     /// The directory of one host, which is made if it does not exist.
     fn make_host_dir(&self, leaf: u32) -> Result<Export, Errno> {
         let name = self.host_name(leaf);
+        // A host may have laid it, by a copy to this very name.
+        let is_link = |there: Metadata| there.kind == FileKind::Symlink;
+        if self.root.lstat(Path::new(&name)).is_ok_and(is_link)
+            && self.root.leads_out(Path::new(&name))
+        {
+            return Err(Errno::ACCES);
+        }
         match self.root.create_dir(Path::new(&name), Mode::from_raw_mode(0o777)) {
             Ok(()) | Err(Errno::EXIST) => self.root.subdirectory(name.as_ref()),
             Err(errno) => Err(errno),
