@@ -5,7 +5,7 @@ use crate::config::{Config, Launch, own_name};
 use crate::error::SessionError;
 use crate::gates;
 use crate::gone::NAME_NOT_KNOWN;
-use crate::seat::{Place, Seat};
+use crate::seat::{Place, Seat, Seats};
 use crate::session::Session;
 use crate::settings;
 use crate::shut::{Lack, Shut};
@@ -92,16 +92,14 @@ impl Reachable {
         audit: &RootAudit,
     ) -> Result<(), SessionError> {
         let (mut others, mut failures) = (OtherUsers::default(), 0u32);
-        let mut moved = None;
+        let mut seats = Seats::new(&self.0);
         loop {
-            let seat = moved.as_ref().unwrap_or(&self.0);
             let accepted = tokio::select! {
-                accepted = seat.accept() => Some(accepted),
-                () = seat.removed() => None,
+                accepted = seats.accept() => Some(accepted),
+                () = seats.removed() => None,
             };
             let Some(accepted) = accepted else {
-                let seat = seat.anew(session).await;
-                moved = Some(seat);
+                seats.add(session).await;
                 continue;
             };
             let stream = match accepted {
