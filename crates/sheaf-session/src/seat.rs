@@ -4,6 +4,7 @@ use crate::elsewhere::Words;
 use crate::environment::Environment;
 use crate::error::{SessionError, io_text};
 use crate::gates::keeper;
+use crate::log::LogPlace;
 use crate::session::Session;
 use crate::sessions::{ENDED, Sessions};
 use crate::tokens;
@@ -125,11 +126,12 @@ impl Place {
 pub(crate) struct Seats<'a> {
     first: &'a Seat,
     later: Vec<Seat>,
+    log: Option<&'a LogPlace>,
 }
 
 impl<'a> Seats<'a> {
-    pub fn new(first: &'a Seat) -> Self {
-        Self { first, later: Vec::new() }
+    pub fn new(first: &'a Seat, log: Option<&'a LogPlace>) -> Self {
+        Self { first, later: Vec::new(), log }
     }
 
     fn all(&self) -> impl Iterator<Item = &Seat> {
@@ -165,6 +167,7 @@ impl<'a> Seats<'a> {
                 let place = self.place_in(&sessions, session);
                 match place.and_then(|place| place.open(session.desk.clone())) {
                     Ok(seat) => {
+                        self.log.iter().for_each(|log| log.go_to(sessions.log(name)));
                         let new = seat.lock.socket.display();
                         tracing::warn!("{old} was removed: session {name} listens at {new}");
                         self.push(seat);
