@@ -297,3 +297,34 @@ fn session_log_goes_with_the_socket_and_to_no_open_directory() {
     assert_eq!(home.run(&["down", "log"]).code, Some(0));
     assert!(read(&log).contains("session log ends"), "{}", read(&log));
 }
+
+/// Servers of this machine tell the root of changes as those of other hosts do.
+#[test]
+fn session_log_has_the_changes_of_servers_on_this_machine() {
+    let _turn = turn();
+    for launch in ["processes", "embedded"] {
+        let home = Home::new();
+        let config =
+            format!("[cluster.here]\nhosts = \"n[1-2]\"\nlaunch = \"{launch}\"\naudit = \"log\"\n");
+        home.write("sheaf.toml", &config);
+        let data = home.write("data", "x\n");
+        let data = data.to_str().unwrap();
+        assert_eq!(home.run(&["up"]).code, Some(0));
+        for args in [
+            ["--quiet", "chmod", "600", &format!("@all:{data}")],
+            ["--quiet", "rm", "-y", &format!("n1:{data}")],
+        ] {
+            assert_eq!(home.run(&args).code, Some(0), "{args:?}");
+        }
+        assert_eq!(home.run(&["down"]).code, Some(0));
+        let place = home.runtime_dir().join("sheaf");
+        let log = std::fs::read_to_string(place.join("here.log")).unwrap();
+        for change in ["chmod on n[1-2]", "rm on n1"] {
+            assert!(log.contains(&format!(": {change}: {data}: done\n")), "{launch}: {log}");
+        }
+        // They have neither gates nor files of their own.
+        let entries = std::fs::read_dir(place).unwrap().flatten().map(|entry| entry.file_name());
+        let names: Vec<String> = entries.filter_map(|name| name.into_string().ok()).collect();
+        assert!(names.iter().all(|name| !name.contains('@')), "{names:?}");
+    }
+}
