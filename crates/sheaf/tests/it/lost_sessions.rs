@@ -507,6 +507,11 @@ fn session_whose_directory_comes_back_answers_there() {
         std::fs::remove_file(&place).unwrap();
         std::fs::rename(&away, &place).unwrap();
         answers();
+        // It is one session, though it has two sockets.
+        let file = format!("@all:{}", data.display());
+        home.write("none.toml", "");
+        let run = home.run(&["--config", "none.toml", "cat", &file]);
+        assert!(run.code == Some(2) && run.stderr.contains("are running (back): "), "{run:?}");
         // Without the other one as well.
         std::fs::remove_dir_all(elsewhere().unwrap().parent().unwrap()).unwrap();
         answers();
