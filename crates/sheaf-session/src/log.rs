@@ -7,7 +7,6 @@ use sheaf_core::lock;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -68,18 +67,15 @@ fn check(path: &Path) -> io::Result<()> {
 }
 
 /// Opens the directory of a file, which has to be this user's alone.
-fn own_directory(path: &Path) -> io::Result<(OwnedFd, &OsStr)> {
+fn own_directory(path: &Path) -> io::Result<(File, &OsStr)> {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let opened = rustix::fs::open(directory, flags, Mode::empty())?;
+    let opened = File::from(rustix::fs::open(directory, flags, Mode::empty())?);
     // What was opened is examined, whatever has its name by now.
-    let itself = format!("/proc/self/fd/{}/.", opened.as_raw_fd());
-    trust::check_private(Path::new(&itself)).map_err(|error| {
-        let text = error.text(directory).replace(&itself, &directory.display().to_string());
-        io::Error::new(io::ErrorKind::PermissionDenied, text)
-    })?;
+    trust::check_private_open(directory, &opened)
+        .map_err(|error| io::Error::new(io::ErrorKind::PermissionDenied, error.text(directory)))?;
     Ok((opened, name))
 }
 
