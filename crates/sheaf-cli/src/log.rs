@@ -8,6 +8,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use sheaf_core::lock;
 use sheaf_core::observer::{self, Begun, Ending, Layer as On, Observer};
+use sheaf_session::log::{GOES_ON, LogPlace, open_own, rename_own};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -29,6 +30,9 @@ use tracing_subscriber::{Layer, Registry};
 /// beside it.
 const LOG_BYTES_MAX: u64 = 4 << 20;
 
+/// The most that is kept of what a session writes down while its log has no place.
+const WAITING_BYTES_MAX: usize = 256 << 10;
+
 /// What is written down of a session that stays; `-vv` asks for more.
 const KEPT: LevelFilter = LevelFilter::INFO;
 
@@ -46,7 +50,7 @@ fn level(verbose: u8) -> LevelFilter {
 ///
 /// # Errors
 /// When a file cannot be written to.
-pub fn begin(global: &GlobalArgs, kept: Option<PathBuf>) -> Result<()> {
+pub fn begin(global: &GlobalArgs, kept: Option<LogPlace>) -> Result<()> {
     begin_logs(global, kept)?;
     record_own();
     Ok(())
@@ -65,18 +69,19 @@ fn record_own() {
     });
 }
 
-fn begin_logs(global: &GlobalArgs, kept: Option<PathBuf>) -> Result<()> {
+fn begin_logs(global: &GlobalArgs, kept: Option<LogPlace>) -> Result<()> {
     let (verbose, file) = (global.verbose, global.log.as_deref());
     if verbose == 0 && file.is_none() && kept.is_none() {
         return Ok(());
     }
     let told = layer(Head::Terminal(Instant::now()), crate::output::stderr, level(verbose));
-    let open = |path: &Path| Log::open(path, u64::MAX).map_err(|error| refused(path, &error));
+    let open = |path: &Path| Log::open(path).map_err(|error| refused(path, &error));
     // Whoever wants a file wants to read there what happened.
     let written =
         file.map(open).transpose()?.map(|log| layer(Head::Dated, log, level(verbose.max(2))));
-    let keep = |path: PathBuf| {
-        Log::open(&path, LOG_BYTES_MAX).map_err(|error| Stop::unreachable(io_text(&path, &error)))
+    let keep = |place: LogPlace| {
+        let path = place.path();
+        KeptLog::open(place).map_err(|error| Stop::unreachable(io_text(&path, &error)))
     };
     let kept = kept.map(keep).transpose()?;
     let kept = kept.map(|log| layer(Head::Dated, log, KEPT.max(level(verbose))));
@@ -114,25 +119,17 @@ where
         .with_filter(level)
 }
 
-/// A file that is appended to, and begun anew when it is too long.
+/// A file that is appended to.
 struct Log {
     path: PathBuf,
-    bytes_max: u64,
-    open: Mutex<(File, u64)>,
+    file: File,
     /// It has been said that it cannot be written.
     told: AtomicBool,
 }
 
 impl Log {
-    fn open(path: &Path, bytes_max: u64) -> io::Result<Self> {
-        let file = append(path, bytes_max)?;
-        let bytes = file.metadata()?.len();
-        Ok(Self {
-            path: path.to_owned(),
-            bytes_max,
-            open: Mutex::new((file, bytes)),
-            told: AtomicBool::new(false),
-        })
+    fn open(path: &Path) -> io::Result<Self> {
+        Ok(Self { path: path.to_owned(), file: append(path)?, told: AtomicBool::new(false) })
     }
 }
 
@@ -145,10 +142,9 @@ fn refused(path: &Path, error: &io::Error) -> Stop {
     }
 }
 
-/// Opens without waiting, as a pipe has it that nobody reads. A log that is bounded is a session's, and no link.
-fn append(path: &Path, bytes_max: u64) -> io::Result<File> {
-    let kind = if bytes_max < u64::MAX { OFlags::NOFOLLOW } else { OFlags::empty() };
-    let flags = (OFlags::NONBLOCK | kind).bits().cast_signed();
+/// Opens without waiting, as a pipe has it that nobody reads.
+fn append(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
     let mut options = OpenOptions::new();
     let file = options.append(true).create(true).mode(0o600).custom_flags(flags).open(path)?;
     // Whoever reads it may take a moment.
@@ -167,7 +163,7 @@ impl<'a> MakeWriter<'a> for Log {
 impl Write for &Log {
     /// What cannot be written is said once; whatever is logged goes on.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let written = self.append(line);
+        let written = (&self.file).write_all(line);
         if let Err(error) = &written
             && !self.told.swap(true, Ordering::Relaxed)
         {
@@ -181,29 +177,99 @@ impl Write for &Log {
     }
 }
 
-impl Log {
-    /// Whether the path is that of the file that is open.
-    fn is_there(&self, file: &File) -> io::Result<bool> {
-        let open = file.metadata()?;
-        let there = std::fs::metadata(&self.path);
-        Ok(there.is_ok_and(|there| (there.dev(), there.ino()) == (open.dev(), open.ino())))
+/// The log of a session: begun anew when it is too long, and where the session's socket goes.
+struct KeptLog {
+    place: LogPlace,
+    open: Mutex<KeptFile>,
+}
+
+struct KeptFile {
+    path: PathBuf,
+    file: File,
+    bytes: u64,
+    /// Lines that are in no file that has its name.
+    waiting: Vec<u8>,
+}
+
+impl KeptLog {
+    fn open(place: LogPlace) -> io::Result<Self> {
+        let path = place.path();
+        let file = open_own(&path)?;
+        let bytes = file.metadata()?.len();
+        Ok(Self { place, open: Mutex::new(KeptFile { path, file, bytes, waiting: Vec::new() }) })
+    }
+}
+
+impl<'a> MakeWriter<'a> for KeptLog {
+    type Writer = &'a Self;
+
+    fn make_writer(&'a self) -> &'a Self {
+        self
+    }
+}
+
+impl Write for &KeptLog {
+    /// What cannot be written, `sheaf status` says; whatever is logged goes on.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let path = self.place.path();
+        let written = lock(&self.open).append(&path, line);
+        self.place.note(written.as_ref().err().map(|error| io_text(&path, error)));
+        written.map(|()| line.len())
     }
 
-    fn append(&self, line: &[u8]) -> io::Result<()> {
-        let mut open = lock(&self.open);
-        if open.1 >= self.bytes_max {
-            std::fs::rename(&self.path, self.path.with_extension("log.1"))?;
-            *open = (append(&self.path, self.bytes_max)?, 0);
-        }
-        // A session's log that was moved or deleted, as one is that is rotated, is begun anew.
-        if self.bytes_max != u64::MAX && !self.is_there(&open.0)? {
-            let file = append(&self.path, self.bytes_max)?;
-            let bytes = file.metadata()?.len();
-            *open = (file, bytes);
-        }
-        open.0.write_all(line)?;
-        open.1 += line.len() as u64;
+    fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+impl KeptFile {
+    /// Whether the path is that of the file that is open.
+    fn is_at(&self, path: &Path) -> bool {
+        let id = |about: std::fs::Metadata| (about.dev(), about.ino());
+        let there = std::fs::symlink_metadata(path).map(id);
+        there.is_ok_and(|there| self.file.metadata().is_ok_and(|open| id(open) == there))
+    }
+
+    fn append(&mut self, path: &Path, line: &[u8]) -> io::Result<()> {
+        if self.path == path && self.bytes >= LOG_BYTES_MAX && self.is_at(path) {
+            rename_own(path, &path.with_extension("log.1"))?;
+            self.file = open_own(path)?;
+            self.bytes = 0;
+        }
+        // A log that was moved or deleted, as one is that is rotated, is begun anew.
+        if !self.is_at(path) {
+            match open_own(path) {
+                Ok(file) => self.go_on_in(path, file)?,
+                Err(error) => {
+                    // Its directory may come back, or the session find another one.
+                    let room = WAITING_BYTES_MAX.saturating_sub(self.waiting.len());
+                    self.waiting.extend_from_slice(if line.len() <= room { line } else { &[] });
+                    self.file.write_all(line)?;
+                    return Err(error);
+                }
+            }
+        } else if self.path == path {
+            self.waiting.clear();
+        }
+        self.file.write_all(line)?;
+        self.bytes += line.len() as u64;
+        Ok(())
+    }
+
+    /// Begins with what is in no file that has its name.
+    fn go_on_in(&mut self, path: &Path, file: File) -> io::Result<()> {
+        if self.path != path {
+            let (now, process) = (jiff::Timestamp::now(), std::process::id());
+            let path = path.display();
+            // Of one that is gone nobody reads it.
+            let _ = writeln!(self.file, "{now:.3} [{process}] {GOES_ON}{path}");
+        }
+        self.bytes = file.metadata()?.len();
+        self.file = file;
+        self.path = path.to_owned();
+        let waiting = std::mem::take(&mut self.waiting);
+        self.bytes += waiting.len() as u64;
+        self.file.write_all(&waiting)
     }
 }
 

@@ -37,7 +37,7 @@ pub fn check_place(path: &Path) -> Result<(), Stop> {
 const GROUP: u32 = 0o070;
 const OTHERS: u32 = 0o007;
 
-/// Refuses a file with a token that other users can read or write. What is no regular file, such as
+/// Refuses a file with a token that other users own, or can read or write. What is no regular file, such as
 /// the pipe of a shell, has no permissions that count. The group of another user's file may have
 /// them: systemd lets the user of a service read root's file so.
 ///
@@ -47,7 +47,17 @@ pub fn check_reader(path: &Path, file: &File) -> Result<(), Stop> {
     let about = file.metadata().map_err(|error| Stop::usage(exit::io_text(path, &error)))?;
     let is_own = about.uid() == rustix::process::geteuid().as_raw();
     let others = if is_own { GROUP | OTHERS } else { OTHERS };
-    if !about.is_file() || about.mode() & others == 0 {
+    if !about.is_file() {
+        return Ok(());
+    }
+    if !is_own && about.uid() != 0 {
+        let (path, owner) = (path.display(), about.uid());
+        return Err(Stop::usage(format!(
+            "{path}: user {owner} owns this token, and could replace it with that of another session: it is \
+             not used; mend it with: chown \"$(id -u)\" {path}"
+        )));
+    }
+    if about.mode() & others == 0 {
         return Ok(());
     }
     let (path, mode) = (path.display(), about.mode() & 0o7777);
@@ -65,4 +75,27 @@ pub fn write_secret(path: &Path, text: &str) -> Result<()> {
     let mut file = file.map_err(|error| Stop::usage(exit::io_text(path, &error)))?;
     file.write_all(text.as_bytes())?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, chown};
+
+    #[test]
+    fn token_of_another_user_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("token");
+        write_secret(&path, "secret").unwrap();
+        let check = || check_reader(&path, &File::open(&path).unwrap());
+        assert!(check().is_ok());
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
+        assert!(check().unwrap_err().to_string().contains("other users have access to this token"));
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+        if rustix::process::geteuid().is_root() {
+            chown(&path, Some(1001), None).unwrap();
+            let why = check().unwrap_err().to_string();
+            assert!(why.contains("user 1001 owns this token"), "{why}");
+        }
+    }
 }

@@ -10,6 +10,7 @@ use narrator::Narrator;
 use sheaf_core::{Errno, RangeSet};
 use sheaf_group::{Client, Outcome, THREADS_MAX, USER_THREADS_MAX};
 use sheaf_session::config::Launch;
+use sheaf_session::log::LogPlace;
 use sheaf_session::{
     Choices, Config, Environment, Lookup, ServerProgram, Session, SessionError, SessionIdentity,
     Sessions, Start, registry,
@@ -48,10 +49,10 @@ pub fn config_to_begin(global: &GlobalArgs) -> Result<Config, SessionError> {
 }
 
 /// Where the session of this configuration keeps its log.
-pub fn log_of(config: &Config) -> Result<PathBuf> {
+pub fn log_of(config: &Config) -> Result<LogPlace> {
     let sessions = Sessions::of(config.environment());
     sessions.make_directory()?;
-    Ok(sessions.log(config.session_name()))
+    Ok(LogPlace::new(sessions.log(config.session_name())))
 }
 
 /// The configuration of a command that joins a running session.

@@ -59,6 +59,9 @@ pub struct Session {
     /// Hosts whose audit is not written to a file of the host, and the reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unaudited: Option<Vec<(String, String)>>,
+    /// Why the session's log cannot be written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unlogged: Option<String>,
     /// Direct links between hosts: a line for each kind.
     pub peer_links: Vec<String>,
 }

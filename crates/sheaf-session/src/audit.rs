@@ -6,6 +6,7 @@
 //! log. The server also tells the root of each change that begins: the root writes the line of a host
 //! that is lost meanwhile. Where `audit = "journald"` asks for it, each line also goes to the system's journal.
 use crate::error::SessionError;
+use crate::log::{open_own, rename_own};
 use crate::sessions::Sessions;
 use journal::Journal;
 use serde::{Deserialize, Serialize};
@@ -16,9 +17,9 @@ use sheaf_tree::proto::Notice;
 use sheaf_tree::service::identity::as_process;
 use sheaf_tree::service::{Caller, LeafHandle, NOTE_BYTES_MAX};
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Mutex;
@@ -562,7 +563,7 @@ impl HostLines {
         };
         // The server of another session of this name may have done this, too.
         if self.file.as_ref().is_some_and(|(_, bytes)| *bytes >= FILE_BYTES_MAX) {
-            std::fs::rename(path, path.with_extension(format!("{AUDIT_FILE}.1")))?;
+            rename_own(path, &path.with_extension(format!("{AUDIT_FILE}.1")))?;
             self.file = Some(open(path)?);
         }
         let Some((file, bytes)) = &mut self.file else { return Ok(()) };
@@ -572,11 +573,9 @@ impl HostLines {
     }
 }
 
-/// Opens a file to append lines to it; a link in its place is not followed.
+/// Opens a file to append lines to it.
 fn open(path: &Path) -> io::Result<(File, u64)> {
-    let flags = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
-    let mut options = OpenOptions::new();
-    let file = options.append(true).create(true).mode(0o600).custom_flags(flags).open(path)?;
+    let file = open_own(path)?;
     let bytes = file.metadata()?.len();
     Ok((file, bytes))
 }

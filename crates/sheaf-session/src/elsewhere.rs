@@ -478,11 +478,26 @@ impl Sessions {
     pub(crate) fn running_anywhere(environment: &Environment) -> Result<Vec<String>, SessionError> {
         let own = Self::of(environment);
         let mut names = own.running()?;
+        let mut found: Vec<(String, Self)> =
+            names.iter().map(|name| (name.clone(), own.clone())).collect();
+        // One whose directory came back has a socket in two places.
+        let mut is_new = |name: &str, place: &Self| {
+            let process = |place: &Self| place.process(name).ok().flatten();
+            let mut same = found.iter().filter(|(other, _)| other == name).peekable();
+            let is_known = same.peek().is_some() && {
+                let own = process(place);
+                own.is_some() && same.any(|(_, other)| process(other) == own)
+            };
+            found.push((name.to_owned(), place.clone()));
+            !is_known
+        };
         let elsewhere = Self::elsewhere(environment);
         let mut unseen = None;
         for place in &elsewhere {
             match place.running() {
-                Ok(running) => names.extend(running),
+                Ok(running) => {
+                    names.extend(running.into_iter().filter(|name| is_new(name, place)));
+                }
                 Err(error) if place.is_surely_this_users() => unseen = Some(error),
                 Err(_) => {}
             }
@@ -492,7 +507,7 @@ impl Sessions {
             |told: &Told| places.iter().any(|place| place.directory() == told.sessions.directory());
         for place in &places {
             for told in place.told().unwrap_or_default() {
-                if !is_named(&told) && told.runs() {
+                if !is_named(&told) && told.runs() && is_new(&told.name, &told.sessions) {
                     names.push(format!("{} in {}", told.name, told.sessions.directory().display()));
                 }
             }

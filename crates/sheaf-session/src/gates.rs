@@ -36,6 +36,9 @@ const GATE_FILE: &str = "gate";
 /// What is between the host and the keeper in the name of that file; no [`short`] name of a host has it.
 const KEEPER: char = '+';
 
+/// What is said to servers that have no gates.
+const HERE: &str = "here";
+
 /// How hosts are reached without the session that this one is in.
 const OUTSIDE: &str = ", or reach hosts outside of it with -w HOSTS --launch ssh";
 
@@ -50,6 +53,17 @@ const HOST_BYTES_MAX: usize = 32;
 pub fn config(session: &str, users: Option<&Users>, audit: AuditMode) -> Configs {
     let users = users.map(ToString::to_string).unwrap_or_default();
     let config = format!("{session}\0{users}\0{}\0{}", audit.name(), keeper());
+    [(GATE.to_owned(), config.into_bytes())].into()
+}
+
+/// What servers on the root's own machine are told: they have no gates, and send the lines of the audit to the
+/// root only, which has the session's log and the machine's journal.
+#[must_use]
+pub fn config_here(session: &str, audit: AuditMode) -> Configs {
+    if audit == AuditMode::Off {
+        return Configs::default();
+    }
+    let config = format!("{session}\0\0{}\0{}\0{HERE}", AuditMode::Log.name(), keeper());
     [(GATE.to_owned(), config.into_bytes())].into()
 }
 
@@ -106,6 +120,8 @@ struct Told<'a> {
     users: &'a str,
     audit: AuditMode,
     keeper: &'a str,
+    /// The server is on the root's machine.
+    is_here: bool,
 }
 
 fn read_config(config: &[u8]) -> Result<Told<'_>, SessionError> {
@@ -114,7 +130,7 @@ fn read_config(config: &[u8]) -> Result<Told<'_>, SessionError> {
     })?;
     let mut parts = config.split('\0');
     let mut part = || parts.next().unwrap_or_default();
-    let (session, users, audit, keeper) = (part(), part(), part(), part());
+    let (session, users, audit, keeper, place) = (part(), part(), part(), part(), part());
     if !is_name(session) {
         let text = format!("its root says {session:?}, which cannot be the name of a session");
         return Err(SessionError::Name(text));
@@ -124,7 +140,8 @@ fn read_config(config: &[u8]) -> Result<Told<'_>, SessionError> {
         let text = format!("its root says {keeper:?}, which is no digest of who keeps a session");
         return Err(SessionError::Name(text));
     }
-    Ok(Told { session, users, audit: audit.parse().unwrap_or_default(), keeper })
+    let audit = audit.parse().unwrap_or_default();
+    Ok(Told { session, users, audit, keeper, is_here: place == HERE })
 }
 
 /// Opens the gates of a host; none where the session has none.
@@ -136,7 +153,11 @@ fn open(
     if site.config.is_empty() {
         return Ok(HostGates::default());
     }
-    let Told { session: name, users, audit: mode, keeper } = read_config(site.config)?;
+    let Told { session: name, users, audit: mode, keeper, is_here } = read_config(site.config)?;
+    if is_here {
+        audit.begin(name, &short(site.host), mode, None)?;
+        return Ok(HostGates::default());
+    }
     let place = Sessions::of_server(environment);
     let mut gates = HostGates::default();
     // The root has each line of the audit, also where this host can keep none.
@@ -587,8 +608,16 @@ mod tests {
     fn session_config_from_a_root_is_parsed_or_rejected() {
         let one = &config("lab", Some(&Users::These(vec![7, 8])), AuditMode::Log)[GATE];
         let (session, users, audit, by) = ("lab", "7,8", AuditMode::Log, keeper());
-        assert_eq!(read_config(one).unwrap(), Told { session, users, audit, keeper: &by });
-        let least = Told { session, users: "", audit: AuditMode::Off, keeper: "0123cdef" };
+        assert_eq!(
+            read_config(one).unwrap(),
+            Told { session, users, audit, keeper: &by, is_here: false }
+        );
+        let here = &config_here("lab", AuditMode::Journald)[GATE];
+        let expected = Told { session, users: "", audit, keeper: &by, is_here: true };
+        assert_eq!(read_config(here).unwrap(), expected);
+        assert!(config_here("lab", AuditMode::Off).is_empty());
+        let least =
+            Told { session, users: "", audit: AuditMode::Off, keeper: "0123cdef", is_here: false };
         assert_eq!(read_config(b"lab\0\0\x000123cdef").unwrap(), least);
         for (wrong, why) in [
             (&b"lab\xff"[..], "what its root says of the session is not UTF-8"),

@@ -5,7 +5,8 @@ use crate::config::{Config, Launch, own_name};
 use crate::error::SessionError;
 use crate::gates;
 use crate::gone::NAME_NOT_KNOWN;
-use crate::seat::{Place, Seat};
+use crate::log::LogPlace;
+use crate::seat::{Place, Seat, Seats};
 use crate::session::Session;
 use crate::settings;
 use crate::shut::{Lack, Shut};
@@ -46,14 +47,20 @@ impl Reserved {
     /// # Panics
     /// Outside a tokio runtime.
     pub fn open(self, session: &Session) -> Result<Reachable, SessionError> {
-        self.0.open(session.desk.clone()).map(Reachable)
+        self.0.open(session.desk.clone()).map(|seat| Reachable(seat, None))
     }
 }
 
 /// A session that those who make tokens reach. Once this is dropped nobody connects any more.
-pub struct Reachable(Seat);
+pub struct Reachable(Seat, Option<LogPlace>);
 
 impl Reachable {
+    /// The same, of a session whose log is to go where its socket goes.
+    #[must_use]
+    pub fn logged(self, log: Option<LogPlace>) -> Self {
+        Self(self.0, log)
+    }
+
     /// Lets clients in, for as long as this is polled.
     ///
     /// # Errors
@@ -68,7 +75,7 @@ impl Reachable {
         let head = own_name();
         let said = |leaf| {
             let rights = rules.introduce(leaf).unwrap_or_default();
-            let about = about_now(session, &about, &shut, OtherUsers::default());
+            let about = about_now(session, &about, &shut, self.now(OtherUsers::default()));
             let (read_only, no_root) = (!rights.may_write, !rights.may_be_root);
             serde_json::to_vec(&SessionInfo { read_only, no_root, ..about })
                 .expect("text and numbers are JSON")
@@ -83,6 +90,10 @@ impl Reachable {
         }
     }
 
+    fn now(&self, others: OtherUsers) -> Now {
+        Now { others, unlogged: self.1.as_ref().and_then(LogPlace::trouble) }
+    }
+
     /// Lets clients of this machine in.
     async fn serve_here(
         &self,
@@ -92,16 +103,14 @@ impl Reachable {
         audit: &RootAudit,
     ) -> Result<(), SessionError> {
         let (mut others, mut failures) = (OtherUsers::default(), 0u32);
-        let mut moved = None;
+        let mut seats = Seats::new(&self.0, self.1.as_ref());
         loop {
-            let seat = moved.as_ref().unwrap_or(&self.0);
             let accepted = tokio::select! {
-                accepted = seat.accept() => Some(accepted),
-                () = seat.removed() => None,
+                accepted = seats.accept() => Some(accepted),
+                () = seats.removed() => None,
             };
             let Some(accepted) = accepted else {
-                let seat = seat.anew(session).await;
-                moved = Some(seat);
+                seats.add(session).await;
                 continue;
             };
             let stream = match accepted {
@@ -139,7 +148,7 @@ impl Reachable {
                 continue;
             }
             audit.write(&client_here(peer.uid(), peer.pid()));
-            let about = serde_json::to_vec(&about_now(session, about, shut, others))
+            let about = serde_json::to_vec(&about_now(session, about, shut, self.now(others)))
                 .map_err(|source| SessionError::Protocol { what: "session".to_owned(), source })?;
             let link = OwnedFd::from(stream);
             if let Err(error) = session.client.network().admit(link, &session.topology, &about) {
@@ -285,6 +294,7 @@ fn about(config: &Config) -> Result<SessionInfo, SessionError> {
         shut: Vec::new(),
         shut_to_others: Vec::new(),
         unaudited: Vec::new(),
+        unlogged: None,
         read_only: false,
         no_root: false,
         event_times: Vec::new(),
@@ -292,22 +302,24 @@ fn about(config: &Config) -> Result<SessionInfo, SessionError> {
 }
 
 /// What a session tells of itself, as it is now.
-fn about_now(
-    session: &Session,
-    about: &SessionInfo,
-    shut: &Shut,
-    other_users: OtherUsers,
-) -> SessionInfo {
-    let (refused, refused_at) = refused(session, other_users);
+fn about_now(session: &Session, about: &SessionInfo, shut: &Shut, now: Now) -> SessionInfo {
+    let (refused, refused_at) = refused(session, now.others);
     SessionInfo {
         refused,
         refused_at,
         shut: shut.said(Lack::Gate),
         shut_to_others: shut.said(Lack::GateOfOthers),
         unaudited: shut.said(Lack::Audit),
+        unlogged: now.unlogged,
         event_times: session.client.network().notice_times(),
         ..about.clone()
     }
+}
+
+/// What a session knows of itself at its own machine.
+struct Now {
+    others: OtherUsers,
+    unlogged: Option<String>,
 }
 
 /// Clients of other users that came to the session's own socket: how many, and when last.

@@ -43,6 +43,7 @@ mod gone;
 pub mod groups;
 mod join;
 mod keep;
+pub mod log;
 mod past;
 mod seat;
 mod serving;

@@ -1,13 +1,18 @@
 //! Sessions that have run: what they left, and what their logs say of how they ended.
 use crate::error::SessionError;
+use crate::log::GOES_ON;
 use crate::seat;
 use crate::sessions::Sessions;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The end of a log has its last line within so many bytes.
 const LINE_BYTES_MAX: u64 = 4096;
+
+/// In how many places the log of a session is looked for.
+const PLACES_MAX: usize = 16;
 
 /// The longest reason for the end of a session that is told.
 const WHY_CHARS_MAX: usize = 300;
@@ -33,8 +38,7 @@ impl Sessions {
         if self.is_foreign() {
             return None;
         }
-        let path = self.log(name);
-        let last = last_line(&path)?;
+        let (path, last) = last_of_all(self.log(name))?;
         let log = path.display();
         let ends = format!("session {name} ends");
         let Some((_, why)) = last.text.split_once(&ends) else {
@@ -99,6 +103,25 @@ impl Sessions {
         }
         Ok(())
     }
+}
+
+/// The last line of a log, or of the one in which it goes on, and its path.
+fn last_of_all(mut path: PathBuf) -> Option<(PathBuf, LastLine)> {
+    for _ in 0..PLACES_MAX {
+        let last = last_line(&path)?;
+        let next = last.text.strip_prefix(GOES_ON).map(PathBuf::from);
+        match next.filter(|next| next.is_absolute() && is_own(next)) {
+            Some(next) => path = next,
+            None => return Some((path, last)),
+        }
+    }
+    None
+}
+
+/// Whether a file is this user's.
+fn is_own(path: &Path) -> bool {
+    let about = std::fs::symlink_metadata(path);
+    about.is_ok_and(|about| about.is_file() && about.uid() == rustix::process::getuid().as_raw())
 }
 
 /// The last line of a log; `None` when there is none, or it is none of a log.

@@ -4,17 +4,19 @@ use crate::elsewhere::Words;
 use crate::environment::Environment;
 use crate::error::{SessionError, io_text};
 use crate::gates::keeper;
+use crate::log::LogPlace;
 use crate::session::Session;
 use crate::sessions::{ENDED, Sessions};
 use crate::tokens;
 use rustix::fs::{Mode, OFlags, flock};
 use sheaf_tree::launch::Desk;
-use sheaf_tree::link::watch::{NameWatch, file_at};
+use sheaf_tree::link::watch::{NameWatch, NamedFile, file_at};
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
@@ -27,6 +29,10 @@ const BIND_TRIES: u32 = 8;
 
 /// How long it takes at most to see that a socket is gone, where the system does not tell.
 const LOOK: Duration = Duration::from_millis(250);
+
+/// The most sockets that a session has kept from places which may come back: a directory that is moved, or
+/// under another mount, may come back with the socket in it.
+const SEATS_MAX: usize = 8;
 
 /// How long a session waits after it found no place for its socket.
 const PLACE_PAUSE: Duration = Duration::from_secs(1);
@@ -47,6 +53,8 @@ pub(crate) struct Seat {
     words: Option<Arc<Words>>,
     keeping: Option<JoinHandle<()>>,
     lock: Arc<Lock>,
+    /// The file of the socket, by which it is known whether it has a name anywhere.
+    file: Option<NamedFile>,
 }
 
 impl Drop for Seat {
@@ -105,44 +113,65 @@ impl Place {
         };
         let watch = NameWatch::of(&self.lock.socket).map_err(SessionError::io("session"))?;
         let (listener, requests) = (socket(self.listener)?, socket(self.requests)?);
+        let file = NamedFile::at(&self.lock.socket);
         let desk = sheaf_tree::task::spawn(tokens::serve(requests, desk));
         let keep = |words| sheaf_tree::task::spawn(Words::keep(Arc::downgrade(words)));
         let keeping = self.words.as_ref().map(keep);
-        Ok(Seat { listener, desk, watch, words: self.words, keeping, lock: self.lock })
+        Ok(Seat { listener, desk, watch, words: self.words, keeping, lock: self.lock, file })
     }
 }
 
-impl Seat {
+/// The sockets of a session: the first one, and those that took its place when that was away. Each is
+/// served whose directory comes back.
+pub(crate) struct Seats<'a> {
+    first: &'a Seat,
+    later: Vec<Seat>,
+    log: Option<&'a LogPlace>,
+}
+
+impl<'a> Seats<'a> {
+    pub fn new(first: &'a Seat, log: Option<&'a LogPlace>) -> Self {
+        Self { first, later: Vec::new(), log }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Seat> {
+        self.later.iter().rev().chain([self.first])
+    }
+
+    /// The next client, at whichever socket.
     pub async fn accept(&self) -> std::io::Result<UnixStream> {
-        self.listener.accept().await.map(|(stream, _)| stream)
+        std::future::poll_fn(|cx| {
+            let accepted = self.all().map(|seat| seat.listener.poll_accept(cx));
+            accepted.into_iter().find(Poll::is_ready).unwrap_or(Poll::Pending)
+        })
+        .await
+        .map(|(stream, _)| stream)
     }
 
-    /// Waits until the socket has lost its name: nobody comes there any more.
+    /// Waits until no socket has its name: nobody comes there any more.
     pub async fn removed(&self) {
-        self.watch.gone(LOOK).await;
+        while let Some(seat) = self.all().find(|seat| seat.watch.is_there()) {
+            seat.removed().await;
+        }
     }
 
-    /// Another one for the same session, in the same place or where callers look as well.
-    pub async fn anew(&self, session: &Session) -> Self {
+    /// Adds another socket for the same session, in the same place or where callers look as well, unless one
+    /// comes back meanwhile.
+    pub async fn add(&mut self, session: &Session) {
+        let old = self.later.last().unwrap_or(self.first).lock.socket.display().to_string();
         let (config, name) = (&session.config, session.name());
-        let old = self.lock.socket.display();
         let mut tries = 0u32;
-        loop {
+        while !self.all().any(|seat| seat.watch.is_there()) {
             tries = tries.saturating_add(1);
             for sessions in config.sessions().and_those_that_last(config.environment()) {
-                // Where the lock is left, nobody else has taken the name.
-                let place = match sessions.socket(name) {
-                    Ok(socket) if socket == self.lock.socket && self.lock.is_there() => {
-                        let place = Place::listen(Arc::clone(&self.lock));
-                        place.map(|place| Place { words: self.words.clone(), ..place })
-                    }
-                    _ => Place::take(&sessions, config.environment(), name),
-                };
+                let place = self.place_in(&sessions, session);
                 match place.and_then(|place| place.open(session.desk.clone())) {
                     Ok(seat) => {
+                        self.log.iter().for_each(|log| log.go_to(sessions.log(name)));
                         let new = seat.lock.socket.display();
                         tracing::warn!("{old} was removed: session {name} listens at {new}");
-                        return seat;
+                        self.push(seat);
+                        return;
                     }
                     Err(error) if tries.is_power_of_two() => {
                         tracing::warn!(%error, "{old} was removed, try {tries}");
@@ -152,6 +181,40 @@ impl Seat {
             }
             tokio::time::sleep(PLACE_PAUSE).await;
         }
+    }
+
+    fn place_in(&self, sessions: &Sessions, session: &Session) -> Result<Place, SessionError> {
+        let (name, environment) = (session.name(), session.config.environment());
+        let socket = sessions.socket(name)?;
+        // Where the lock is left, nobody else has taken the name.
+        let is_ours = |seat: &&Seat| socket == seat.lock.socket && seat.lock.is_there();
+        match self.all().find(is_ours) {
+            Some(seat) => {
+                let place = Place::listen(Arc::clone(&seat.lock))?;
+                Ok(Place { words: seat.words.clone(), ..place })
+            }
+            None => Place::take(sessions, environment, name),
+        }
+    }
+
+    fn push(&mut self, new: Seat) {
+        self.later.retain(Seat::may_return);
+        if self.later.len() >= SEATS_MAX {
+            self.later.remove(0);
+        }
+        self.later.push(new);
+    }
+}
+
+impl Seat {
+    /// Whether the socket has a name, though perhaps in a directory that cannot be reached now.
+    fn may_return(&self) -> bool {
+        self.file.as_ref().is_some_and(NamedFile::has_a_name)
+    }
+
+    /// Waits until the socket has lost its name: nobody comes there any more.
+    pub async fn removed(&self) {
+        self.watch.gone(LOOK).await;
     }
 }
 

@@ -120,13 +120,16 @@ impl Start<'_> {
     ) -> Result<(Network, Option<Desk>), SessionError> {
         let mut configs = sheaf_group::service_config(&config.cluster.export.value, self.umask);
         // Whoever is on a host of a session that stays can use it there.
-        let stays =
-            self.depth > 0 && !matches!(config.launch(), Launch::Embedded | Launch::Processes);
-        if stays {
-            clients::check(config)?;
-            let users = config.cluster.users.as_ref().map(|users| &users.value);
+        let is_here = matches!(config.launch(), Launch::Embedded | Launch::Processes);
+        if self.depth > 0 {
             let audit = config.cluster.client_settings.audit();
-            configs.extend(gates::config(config.session_name(), users, audit));
+            configs.extend(if is_here {
+                gates::config_here(config.session_name(), audit)
+            } else {
+                clients::check(config)?;
+                let users = config.cluster.users.as_ref().map(|users| &users.value);
+                gates::config(config.session_name(), users, audit)
+            });
         }
         #[cfg(feature = "full")]
         for service in [sheaf_mount::FILES, sheaf_log::served::TRACE_SERVICE] {

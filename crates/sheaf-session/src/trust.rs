@@ -377,6 +377,15 @@ fn check_of(path: &Path, own: u32) -> Result<(), NotTrusted> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         about => about?,
     };
+    check_about(path, &about, own)
+}
+
+/// [`check_private`] of a directory that is open.
+pub(crate) fn check_private_open(path: &Path, directory: &File) -> Result<(), NotTrusted> {
+    check_about(path, &directory.metadata()?, geteuid().as_raw())
+}
+
+fn check_about(path: &Path, about: &Metadata, own: u32) -> Result<(), NotTrusted> {
     let shown = path.display();
     let whose = if own == geteuid().as_raw() { "you" } else { "root" };
     Err(NotTrusted::Distrust(if !about.is_dir() {

@@ -39,6 +39,9 @@ pub struct SessionInfo {
     /// Hosts on which changes are in no file, though they are to be, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unaudited: Vec<(String, String)>,
+    /// Why the session's log cannot be written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unlogged: Option<String>,
     /// The client that this is sent to may change no files.
     #[serde(default)]
     pub read_only: bool,

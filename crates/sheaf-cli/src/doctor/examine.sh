@@ -9,6 +9,16 @@ yes() { "$@" && echo 1 || echo 0; }
 sum() { s=$(sha256sum <"$1") && printf '%s' "${s%% *}"; }
 room() { df "$1" "$2" | { read -r _; read -r _ a _ c _; printf '%s %s' "$a" "$c"; }; }
 runs() { x=$("$2" --version 2>&1); r=$?; say "$1" "$2" "$r" "$(printf '%s' "$x" | line)"; }
+way() {
+    p=$(cd -P "$1" && pwd -P) || return 0
+    while :; do
+        set -- $(ls -ldn "$p")
+        case $3 in 0 | "$n") ;; *) return 1 ;; esac
+        case $1 in ?????????[tT]*) ;; ?????w* | ????????w*) return 1 ;; esac
+        test "$p" = / && return 0
+        p=${p%/*} p=${p:-/}
+    done
+}
 try() {
     if x=$(mktemp "$q/.sheaf-doctor.XXXXXX" 2>&1); then t=$x; else k=unwritable; return; fi
     x=$({ { printf '#!/bin/sh\nexit 0\n'; head -c 65536 /dev/zero | tr '\0' '#'; } | cat >"$t"; } 2>&1)
@@ -32,10 +42,11 @@ directory() {
     elif test -e "$b" && ! test -d "$b"; then k=file
     elif test -e "$b" && ! test -O "$b"; then k=other
     elif ! test -d "$q"; then q=$b/bin k=file
+    elif o=${b%/*}; test -d "$o" || o=$q; ! way "$o"; then q=$p k=way
     else try
     fi
     say directory "$b" "$q" $k "$1" "$3" "$(room -Pk "$q")" "$(room -Pi "$q")" "$(printf '%s' "$x" | line)"
-    case $k in link | file | other) return ;; esac
+    case $k in link | file | other | way) return ;; esac
     j=0
     for f in "$b"/bin/*/*; do
         case ${f##*/} in new.*) continue ;; esac

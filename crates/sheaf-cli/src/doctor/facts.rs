@@ -103,6 +103,8 @@ pub enum Fitness {
     File,
     /// It belongs to another user.
     Other,
+    /// Another user can change what is in a directory on its way.
+    Way,
     Unwritable,
     Full,
     NoExec,
@@ -241,6 +243,7 @@ fn directory(path: &str, tried: &str, rest: &[&str]) -> Result<Directory, Malfor
         "link" => Fitness::Link,
         "file" => Fitness::File,
         "other" => Fitness::Other,
+        "way" => Fitness::Way,
         "unwritable" => Fitness::Unwritable,
         "full" => Fitness::Full,
         "noexec" => Fitness::NoExec,

@@ -454,6 +454,7 @@ fn unfitness(directory: &Directory, wanted: &Wanted) -> Option<String> {
             Some(owner) => format!("it belongs to user {owner}"),
             None => "it belongs to another user".to_owned(),
         },
+        Fitness::Way => format!("another user owns {tried}, or can write to it"),
         Fitness::Unwritable => format!("no file can be made in {tried}: {why}"),
         Fitness::Full => format!("no file can be written in {tried}: {why}"),
         Fitness::NoExec => "no program can run there (noexec)".to_owned(),
@@ -483,6 +484,9 @@ fn remedy(directory: &Directory) -> String {
                 .to_owned()
         }
         Fitness::Other => format!("remove {path}, {or}"),
+        Fitness::Way => {
+            format!("let only root and the user write to {}, {or}", word(&directory.tried))
+        }
         Fitness::Link | Fitness::File => format!("put a directory in its place, {or}"),
         Fitness::Absent | Fitness::Relative | Fitness::Unwritable => {
             format!("let the user write to {path}, {or}")

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_records::SilentHosts;
 use sheaf_session::config::Launch;
+use sheaf_session::log::LogPlace;
 use sheaf_session::{
     Come, Config, Reachable, Reserved, Session, SessionError, Sessions, is_hopeless, started,
 };
@@ -245,6 +246,8 @@ pub struct Staying<'a> {
     pub wait: Option<u64>,
     /// Its process is the one that was called.
     pub foreground: bool,
+    /// Where it keeps a log, if it does.
+    pub log: Option<LogPlace>,
 }
 
 /// Runs a session until it is asked to end. Once it listens, `listening` is given what there is to
@@ -266,7 +269,7 @@ pub fn run(
         if let Some(tokens) = staying.tokens {
             tokens.write(&session)?;
         }
-        let open = post.open(&session)?;
+        let open = post.open(&session)?.logged(staying.log.clone());
         let narrator = Narrator::begin(session.client().clone());
         tracing::info!("session {} begins: {} hosts", session.name(), session.hosts().len());
         let (network, listens) = (session.client().network(), Cell::new(false));

@@ -454,6 +454,7 @@ impl AskedStatus<'_> {
             shut: some(about.shut),
             shut_to_others: some(about.shut_to_others),
             unaudited: some(about.unaudited),
+            unlogged: about.unlogged,
             peer_links: self.state.peers_lines(),
         };
         Ok(output.records.write(&mut out, &record)?)
@@ -519,6 +520,9 @@ impl AskedStatus<'_> {
         }
         for (hosts, why) in &told.unaudited {
             writeln!(out, "  changes on {hosts} are in no file of the host: {why}")?;
+        }
+        if let Some(why) = &told.unlogged {
+            writeln!(out, "  its log is not written: {why}")?;
         }
         let line = |folded: &FoldedEvent| {
             let text = notices::text(&folded.notice, joined, folded.nodes)?;

@@ -100,15 +100,16 @@ pub fn run(args: &UpArgs, global: &GlobalArgs) -> Result<Exit> {
         let token_file =
             args.tokens.as_ref().map(std::path::absolute).transpose().context("--tokens")?;
         let tokens = token_file.map(|path| TokenFile { path, uses: args.token_uses });
+        let log = args.announce.then(|| session::log_of(&config)).transpose()?;
         if args.announce {
-            sheaf_cli::log::begin(&global, Some(session::log_of(&config)?))?;
+            sheaf_cli::log::begin(&global, log.clone())?;
             background::leave_directory(&mut config)?;
         }
         let listening = |config: &Config, ready: &ReadySession| match args.announce {
             true => background::announce(ready),
             false => told(config, ready, (wait, all), std::process::id(), &global).map(drop),
         };
-        let staying = Staying { tokens: tokens.as_ref(), wait, foreground: !args.announce };
+        let staying = Staying { tokens: tokens.as_ref(), wait, foreground: !args.announce, log };
         background::run(config, &staying, listening)?;
         return Ok(Exit::Success);
     }

@@ -3,7 +3,7 @@
 use super::{
     GATE, GateKeeper, SHUT, SHUT_PAUSE_MAX, SHUT_PAUSE_MIN, SHUT_TO_OTHERS, ask_for_stream, who,
 };
-use crate::link::watch::{NameWatch, file_at};
+use crate::link::watch::{NameWatch, NamedFile, file_at};
 use crate::service::{LeafHandle, NOTE_BYTES_MAX};
 use sheaf_core::lock;
 use std::collections::BTreeMap;
@@ -11,6 +11,7 @@ use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Notify;
@@ -18,6 +19,9 @@ use tokio::task::JoinHandle;
 
 /// How often it is looked whether a gate has its file still, where the system does not tell.
 const GATE_LOOK: Duration = Duration::from_millis(250);
+/// The most sockets that a gate listens at: those of directories that are moved, or under another mount, may
+/// come back.
+const SOCKETS_MAX: usize = 4;
 /// How long a gate has none before it is made again.
 const GATE_PAUSE: Duration = Duration::from_millis(2);
 /// How long a gate pauses after it could not take a client in.
@@ -128,28 +132,52 @@ impl Lacks {
 
 /// A gate. Dropped, nobody connects any more.
 pub(super) struct Opened {
-    file: Arc<Mutex<GateFile>>,
+    sockets: Arc<Mutex<GateSockets>>,
     accepts: JoinHandle<()>,
 }
 
-/// The file of a gate.
-struct GateFile {
+/// The sockets of a gate.
+struct GateSockets {
+    /// Where the newest is, or is to be.
     path: PathBuf,
-    /// What is there: a server that comes after this one puts another file in its place.
-    file: Option<(u64, u64)>,
-    /// It is made no more.
+    /// Those that are listened at: the newest is the last. A server that comes after this one puts another file
+    /// in the place of one.
+    all: Vec<GateSocket>,
+    /// None is made any more.
     is_over: bool,
 }
 
-impl GateFile {
-    /// That of a socket that was just made. The host is in the session again.
-    fn new(path: PathBuf) -> Self {
+struct GateSocket {
+    file: NamedFile,
+    listener: Arc<UnixListener>,
+}
+
+impl GateSockets {
+    /// Takes in a socket that was just made. The host is in the session again.
+    fn add(&mut self, path: PathBuf, listener: UnixListener) {
         let _ = std::fs::remove_file(path.with_extension(LOST));
-        Self { file: file_at(&path), path, is_over: false }
+        // Those of directories that are moved, or under another mount, may come back.
+        self.all.retain(|socket| socket.file.has_a_name());
+        let listener = Arc::new(listener);
+        // One that has lost its name already is made again.
+        self.all.extend(NamedFile::at(&path).map(|file| GateSocket { file, listener }));
+        let most = self.all.len().saturating_sub(SOCKETS_MAX);
+        self.all.drain(..most);
+        self.path = path;
+    }
+
+    fn listeners(&self) -> Vec<Arc<UnixListener>> {
+        self.all.iter().rev().map(|socket| Arc::clone(&socket.listener)).collect()
     }
 
     fn is_there(&self) -> bool {
-        self.file.is_some() && file_at(&self.path) == self.file
+        self.there().next().is_some()
+    }
+
+    /// The names of those that have them.
+    fn there(&self) -> impl Iterator<Item = &Path> {
+        let there = self.all.iter().filter(|socket| socket.file.is_there());
+        there.map(|socket| socket.file.path())
     }
 }
 
@@ -162,64 +190,62 @@ impl Opened {
     ) -> Self {
         let Listener { socket, path, admits, again } = listener;
         let socket = socket.and_then(|it| UnixListener::from_std(it).map_err(|e| e.to_string()));
-        let file = match &socket {
-            Ok(_) => GateFile::new(path),
-            Err(_) => GateFile { path, file: None, is_over: false },
-        };
-        let file = Arc::new(Mutex::new(file));
         let what = if admits == Admits::Own { SHUT } else { SHUT_TO_OTHERS };
-        let lacking = |why: String| {
-            tracing::warn!("{what}{why}");
-            lacks.begin(what, number, why);
-        };
-        let socket = socket.map_err(lacking).ok();
-        let place =
-            Place { file: Arc::clone(&file), again, lacks: Arc::clone(lacks), what, number };
-        let accepts = crate::task::spawn(accept(Arc::clone(keeper), socket, place, admits));
-        Self { file, accepts }
+        let mut sockets = GateSockets { path: path.clone(), all: Vec::new(), is_over: false };
+        match socket {
+            Ok(socket) => sockets.add(path, socket),
+            Err(why) => {
+                tracing::warn!("{what}{why}");
+                lacks.begin(what, number, why);
+            }
+        }
+        let sockets = Arc::new(Mutex::new(sockets));
+        let lacks = Arc::clone(lacks);
+        let place = Place { sockets: Arc::clone(&sockets), again, lacks, what, number };
+        let accepts = crate::task::spawn(accept(Arc::clone(keeper), place, admits));
+        Self { sockets, accepts }
     }
 
     /// Leaves a word behind that this host was in a session. A command here would otherwise mean
     /// this machine alone. Where it cannot be written the socket stays, at which nobody listens.
     pub fn leave_word(&mut self) {
-        let mut gate = lock(&self.file);
-        if !gate.is_there() {
-            return;
+        let mut gate = lock(&self.sockets);
+        let mut left = Vec::new();
+        for path in gate.there() {
+            let word = path.with_extension(LOST);
+            if let Err(error) = std::fs::write(&word, "") {
+                let (path, word) = (path.display(), word.display());
+                tracing::warn!(%error, "{path} is left, for want of {word}");
+                left.push(path.to_string());
+            }
         }
-        let word = gate.path.with_extension(LOST);
-        if let Err(error) = std::fs::write(&word, "") {
-            tracing::warn!(%error, "{} is left, for want of {}", gate.path.display(), word.display());
-            gate.file = None;
-        }
+        gate.all.retain(|socket| !left.contains(&socket.file.path().display().to_string()));
     }
 }
 
 impl Drop for Opened {
     fn drop(&mut self) {
         self.accepts.abort();
-        let mut gate = lock(&self.file);
+        let mut gate = lock(&self.sockets);
         gate.is_over = true;
-        if gate.is_there() {
-            let _ = std::fs::remove_file(&gate.path);
+        for path in gate.there() {
+            let _ = std::fs::remove_file(path);
         }
     }
 }
 
 /// Takes clients in, as long as the session lasts.
-async fn accept(
-    keeper: Arc<GateKeeper>,
-    mut listener: Option<UnixListener>,
-    place: Place,
-    admits: Admits,
-) {
+async fn accept(keeper: Arc<GateKeeper>, place: Place, admits: Admits) {
     let own = rustix::process::geteuid().as_raw();
     let mut failures = 0u32;
-    let mut removed = Box::pin(place.made_again());
+    let mut listeners = lock(&place.sockets).listeners();
+    let mut made = Box::pin(place.make_again());
     loop {
         let accepted = tokio::select! {
-            accepted = next(listener.as_ref()) => accepted,
-            new = &mut removed => {
-                (listener, removed) = (Some(new), Box::pin(place.made_again()));
+            accepted = next(&listeners) => accepted,
+            () = &mut made => {
+                listeners = lock(&place.sockets).listeners();
+                made = Box::pin(place.make_again());
                 continue;
             }
         };
@@ -245,16 +271,19 @@ async fn accept(
     }
 }
 
-async fn next(listener: Option<&UnixListener>) -> io::Result<UnixStream> {
-    match listener {
-        Some(listener) => listener.accept().await.map(|(stream, _)| stream),
-        None => std::future::pending().await,
-    }
+/// The next client, at whichever socket.
+async fn next(listeners: &[Arc<UnixListener>]) -> io::Result<UnixStream> {
+    std::future::poll_fn(|cx| {
+        let mut accepted = listeners.iter().map(|listener| listener.poll_accept(cx));
+        accepted.find(Poll::is_ready).unwrap_or(Poll::Pending)
+    })
+    .await
+    .map(|(stream, _)| stream)
 }
 
 /// Where a gate is, and what is told when it is not.
 struct Place {
-    file: Arc<Mutex<GateFile>>,
+    sockets: Arc<Mutex<GateSockets>>,
     again: Box<ListenAgain>,
     lacks: Arc<Lacks>,
     what: &'static str,
@@ -262,30 +291,32 @@ struct Place {
 }
 
 impl Place {
-    /// Another socket, once that of the gate has lost its name to nobody: one of a later server stays.
-    async fn made_again(&self) -> UnixListener {
-        let (path, is_made) = {
-            let gate = lock(&self.file);
-            (gate.path.clone(), gate.file.is_some())
-        };
-        if is_made && let Ok(watch) = NameWatch::of(&path) {
-            watch.gone(GATE_LOOK).await;
-        }
-        let mut tries = 0u32;
+    /// Makes another socket, once those of the gate have lost their names to nobody: one of a later server stays.
+    async fn make_again(&self) {
+        let (mut tries, mut others) = (0u32, None);
         loop {
+            self.removed().await;
             // A server that comes after this one has none there for a moment.
             tokio::time::sleep(GATE_PAUSE).await;
-            if is_of_others(&path) {
+            let path = lock(&self.sockets).path.clone();
+            if lock(&self.sockets).is_there() {
+                continue;
+            }
+            // A connection is tried once only at each: it takes a client's place there.
+            let there = file_at(&path);
+            if there.is_some() && (there == others || is_of_others(&path)) {
+                others = there;
                 self.lacks.end(self.what, self.number);
-                std::future::pending::<()>().await;
+                tokio::time::sleep(GATE_LOOK).await;
+                continue;
             }
             tries = tries.saturating_add(1);
             match self.make() {
-                Ok(Some(listener)) => {
+                Ok(true) => {
                     self.lacks.end(self.what, self.number);
-                    return listener;
+                    return;
                 }
-                Ok(None) => {}
+                Ok(false) => {}
                 Err(error) => {
                     if tries.is_power_of_two() {
                         tracing::warn!(%error, "{} cannot be made, try {tries}", path.display());
@@ -297,21 +328,35 @@ impl Place {
         }
     }
 
+    /// Waits until no socket of the gate has its name.
+    async fn removed(&self) {
+        loop {
+            let there = lock(&self.sockets).there().next().map(Path::to_owned);
+            let Some(path) = there else { return };
+            if let Ok(watch) = NameWatch::of(&path) {
+                watch.gone(GATE_LOOK).await;
+            }
+        }
+    }
+
     /// Makes the socket, unless the gate is over.
-    fn make(&self) -> io::Result<Option<UnixListener>> {
-        let mut gate = lock(&self.file);
+    fn make(&self) -> io::Result<bool> {
+        let mut gate = lock(&self.sockets);
         if gate.is_over {
-            return Ok(None);
+            return Ok(false);
         }
         let (socket, new) = (self.again)()?;
         let listener = UnixListener::from_std(socket)?;
         tracing::warn!("{} was missing: clients come by {}", gate.path.display(), new.display());
-        *gate = GateFile::new(new);
-        Ok(Some(listener))
+        gate.add(new, listener);
+        Ok(true)
     }
 }
 
-/// Whether there is a socket of another server. Anything else is in the way of it alone.
+/// Whether another server listens at a socket there. Anything else is in the way of it alone, as is a socket
+/// that came back with its directory, and at which nobody listens.
 fn is_of_others(path: &Path) -> bool {
-    std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket())
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
+    let is_refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+    is_socket && !std::os::unix::net::UnixStream::connect(path).is_err_and(is_refused)
 }

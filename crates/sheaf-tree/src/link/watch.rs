@@ -1,5 +1,6 @@
 //! Descriptors under the runtime's watch, and names of files.
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use rustix::fs::{Mode, OFlags};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -64,6 +65,42 @@ impl NameWatch {
                 ready.clear_ready();
             }
         }
+    }
+}
+
+/// A file that was found by its name, and is held: it may lose the name and get it again.
+pub struct NamedFile {
+    path: PathBuf,
+    id: (u64, u64),
+    file: OwnedFd,
+}
+
+impl NamedFile {
+    /// The file that has this name now, if there is one.
+    #[must_use]
+    pub fn at(path: &Path) -> Option<Self> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::open(path, flags, Mode::empty()).ok()?;
+        let about = rustix::fs::fstat(&file).ok()?;
+        Some(Self { path: path.to_owned(), id: (about.st_dev, about.st_ino), file })
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether the name is that of this file.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        file_at(&self.path) == Some(self.id)
+    }
+
+    /// Whether the file has any name, though perhaps in a directory that cannot be reached now.
+    #[must_use]
+    pub fn has_a_name(&self) -> bool {
+        rustix::fs::fstat(&self.file).is_ok_and(|about| about.st_nlink > 0)
     }
 }
 

@@ -493,3 +493,15 @@ fn wrong_configuration_is_a_finding_and_no_refusal() {
     assert_eq!(run.code, Some(2), "{run:?}");
     assert!(run.stderr.contains("cluster lab has launch = slurm: add --launch ssh"), "{run:?}");
 }
+
+/// The start does not use the cache there, and says so only where it has no other place.
+#[test]
+fn cache_below_a_directory_of_others_is_named() {
+    let open = "mkdir -p \"$HOME/.cache/sheaf\"; chmod 777 \"$HOME/.cache\"";
+    let run = Lab::new().host("h1", open).doctor("h[1-2]", &[]);
+    let (_, line) = run.stdout.split_once("h1: note: cache: ").unwrap_or_else(|| panic!("{run:?}"));
+    let line = line.lines().next().unwrap();
+    assert!(line.contains("/.cache, or can write to it; the program is kept in "), "{run:?}");
+    assert!(line.contains("/.cache/sheaf: another user owns "), "{run:?}");
+    has_finding(&run, "h1: note: cache: ", "let only root and the user write to ");
+}

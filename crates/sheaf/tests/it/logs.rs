@@ -3,6 +3,8 @@ use rustix::fs::{CWD, FileType, Mode};
 use sheaf_testing::home::Home;
 use sheaf_testing::sessions::{Up, nothing_is_left, turn, wait_until};
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 #[test]
 fn log_verbosity_follows_the_options() {
@@ -247,4 +249,82 @@ fn adoption_by_another_node_is_logged() {
     };
     wait_until("both leaves are taken in", told);
     assert_eq!(up.down().code, Some(0));
+}
+
+/// Its directory is taken by another one to which others may write, as `/tmp/sheaf-UID` can be.
+#[test]
+fn session_log_goes_with_the_socket_and_to_no_open_directory() {
+    let _turn = turn();
+    let home = Home::new();
+    let config = "[cluster.log]\nhosts = \"n1\"\nlaunch = \"embedded\"\naudit = \"log\"\n";
+    home.write("sheaf.toml", config);
+    assert_eq!(home.run(&["up"]).code, Some(0));
+    let (place, away) = (home.runtime_dir().join("sheaf"), home.path().join("away"));
+    std::fs::rename(&place, &away).unwrap();
+    while std::fs::create_dir(&place).is_err() {
+        std::fs::remove_dir_all(&place).unwrap();
+    }
+    std::fs::set_permissions(&place, PermissionsExt::from_mode(0o777)).unwrap();
+    std::fs::write(place.join("log.log"), "").unwrap();
+    let elsewhere = || {
+        let entries = std::fs::read_dir(home.runtime_dir()).unwrap().flatten();
+        let mut places = entries.map(|entry| entry.path()).filter(|path| *path != place);
+        places.find(|path| path.join("log.sock").exists())
+    };
+    wait_until("it listens elsewhere", || elsewhere().is_some());
+    let log = elsewhere().unwrap().join("log.log");
+    let read = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
+    wait_until("its log is there", || read(&log).contains("session log listens at "));
+    assert_eq!(read(&place.join("log.log")), "");
+    std::fs::remove_dir_all(&place).unwrap();
+    let data = home.path().join("data");
+    let data = data.to_str().unwrap();
+    let write = ["--session", "log", "write", "--create", "--data", "x"];
+    assert_eq!(home.run(&[&write[..], &[&format!("n1:{data}")]].concat()).code, Some(0));
+    let line = format!(" on n1: {data}: done\n");
+    wait_until("the log has the change", || read(&log).contains(&line));
+    // What came before is elsewhere, and says where it goes on.
+    let goes_on = format!("] the log goes on in {}\n", log.display());
+    assert!(read(&away.join("log.log")).contains(&goes_on), "{}", read(&away.join("log.log")));
+    let told = "its log is not written: ";
+    let status = || home.run(&["status", "--session", "log"]).stdout;
+    assert!(!status().contains(told), "{}", status());
+    std::fs::remove_file(&log).unwrap();
+    std::fs::create_dir(&log).unwrap();
+    assert!(status().contains(&format!("{told}{}: ", log.display())), "{}", status());
+    std::fs::remove_dir(&log).unwrap();
+    assert!(!status().contains(told), "{}", status());
+    assert_eq!(home.run(&["down", "log"]).code, Some(0));
+    assert!(read(&log).contains("session log ends"), "{}", read(&log));
+}
+
+/// Servers of this machine tell the root of changes as those of other hosts do.
+#[test]
+fn session_log_has_the_changes_of_servers_on_this_machine() {
+    let _turn = turn();
+    for launch in ["processes", "embedded"] {
+        let home = Home::new();
+        let config =
+            format!("[cluster.here]\nhosts = \"n[1-2]\"\nlaunch = \"{launch}\"\naudit = \"log\"\n");
+        home.write("sheaf.toml", &config);
+        let data = home.write("data", "x\n");
+        let data = data.to_str().unwrap();
+        assert_eq!(home.run(&["up"]).code, Some(0));
+        for args in [
+            ["--quiet", "chmod", "600", &format!("@all:{data}")],
+            ["--quiet", "rm", "-y", &format!("n1:{data}")],
+        ] {
+            assert_eq!(home.run(&args).code, Some(0), "{args:?}");
+        }
+        assert_eq!(home.run(&["down"]).code, Some(0));
+        let place = home.runtime_dir().join("sheaf");
+        let log = std::fs::read_to_string(place.join("here.log")).unwrap();
+        for change in ["chmod on n[1-2]", "rm on n1"] {
+            assert!(log.contains(&format!(": {change}: {data}: done\n")), "{launch}: {log}");
+        }
+        // They have neither gates nor files of their own.
+        let entries = std::fs::read_dir(place).unwrap().flatten().map(|entry| entry.file_name());
+        let names: Vec<String> = entries.filter_map(|name| name.into_string().ok()).collect();
+        assert!(names.iter().all(|name| !name.contains('@')), "{names:?}");
+    }
 }

@@ -475,6 +475,81 @@ fn gate_whose_file_is_removed_is_made_again() {
     assert_eq!(run(&machines, 1, &all).code, Some(3));
 }
 
+/// A directory that was moved, or under another mount, comes back with the socket that was there.
+#[test]
+fn session_whose_directory_comes_back_answers_there() {
+    let _turn = turn();
+    let home = Home::new();
+    home.write("sheaf.toml", "[cluster.back]\nhosts = \"n1\"\nlaunch = \"embedded\"\n");
+    let data = home.write("data", "x\n");
+    assert_eq!(home.run(&["up"]).code, Some(0));
+    let place = home.runtime_dir().join("sheaf");
+    let away = home.path().join("away");
+    let elsewhere = || {
+        let entries = std::fs::read_dir(home.runtime_dir()).unwrap().flatten();
+        let mut sockets = entries.map(|entry| entry.path().join("back.sock"));
+        sockets.find(|socket| !socket.starts_with(&place) && socket.exists())
+    };
+    let answers = || {
+        for session in [&["--session", "back"][..], &[]] {
+            let run = home.run(&[session, &["grep", "-c", "x", data.to_str().unwrap()]].concat());
+            let expected = format!("n1:{}:1\n", data.display());
+            assert_eq!((run.code, run.stdout), (Some(0), expected), "{}", run.stderr);
+        }
+    };
+    for _ in 0..2 {
+        std::fs::rename(&place, &away).unwrap();
+        while std::fs::write(&place, "").is_err() {
+            // It has made another one there.
+            std::fs::remove_dir_all(&place).unwrap();
+        }
+        wait_until("it listens elsewhere", || elsewhere().is_some());
+        std::fs::remove_file(&place).unwrap();
+        std::fs::rename(&away, &place).unwrap();
+        answers();
+        // It is one session, though it has two sockets.
+        let file = format!("@all:{}", data.display());
+        home.write("none.toml", "");
+        let run = home.run(&["--config", "none.toml", "cat", &file]);
+        assert!(run.code == Some(2) && run.stderr.contains("are running (back): "), "{run:?}");
+        // Without the other one as well.
+        std::fs::remove_dir_all(elsewhere().unwrap().parent().unwrap()).unwrap();
+        answers();
+    }
+    assert_eq!(home.run(&["down"]).code, Some(0));
+    assert!(!place.join("back.sock").exists() && elsewhere().is_none());
+}
+
+/// Gates that are made anew meanwhile go when it does.
+#[test]
+fn gate_whose_directory_comes_back_lets_clients_in() {
+    let _turn = turn();
+    let Some(machines) = machines(2, "flat", "gates-back") else { return };
+    let user = machines.root(1).join("run/user");
+    let (place, away) = (user.join("sheaf"), user.join("away"));
+    let all = ["cat", "@all:/root/data"];
+    let gate = || {
+        let entries = std::fs::read_dir(&place).into_iter().flatten().flatten();
+        let mut paths = entries.map(|entry| entry.path());
+        paths.find(|path| path.extension().is_some_and(|kind| kind == "gate"))
+    };
+    for _ in 0..2 {
+        std::fs::rename(&place, &away).unwrap();
+        wait_until("there is a gate again", || gate().is_some());
+        std::fs::rename(&place, user.join("new")).unwrap();
+        std::fs::rename(&away, &place).unwrap();
+        std::fs::remove_dir_all(user.join("new")).unwrap();
+        wait_until("clients are let in", || run(&machines, 1, &all).code == Some(0));
+    }
+    // One at which nobody listens does not stay in the way.
+    let gate = gate().unwrap();
+    std::fs::remove_file(&gate).unwrap();
+    while std::os::unix::net::UnixListener::bind(&gate).is_err() {
+        let _ = std::fs::remove_file(&gate);
+    }
+    wait_until("clients are let in", || run(&machines, 1, &all).code == Some(0));
+}
+
 /// Its directory is removed while it cannot listen again: it runs all the same.
 #[test]
 fn session_that_cannot_listen_again_is_not_taken_for_none() {

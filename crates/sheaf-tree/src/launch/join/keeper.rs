@@ -8,12 +8,12 @@ use super::invited::{INNER_BYTE, LEAF_BYTE, UNREACHED_BYTE, null};
 use crate::driver::OwnFault;
 use crate::launch::start::brood::{fork, is_alone};
 use crate::launch::start::family::death;
-use crate::launch::start::push::this_program;
+use crate::launch::start::push::{named, this_program};
 use crate::link::tls::Keys;
 use crate::link::wire::{WireCaller, report_end};
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
 use std::time::Duration;
 
 /// How long the node above, and each beyond it, may take to hear of the end.
@@ -107,11 +107,8 @@ fn begin_with(
     args: &[&str],
     mut say: &PipeWriter,
 ) -> io::Result<Option<Child>> {
-    let mut node = Command::new(this_program())
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()?;
+    let mut node =
+        named(&this_program()).args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     if let Some(to) = node.stdin.take() {
         invitation.write(to)?;
     }

@@ -12,6 +12,7 @@ use crate::launch::join::invited;
 use crate::launch::start::brood::{Brood, bear};
 use crate::launch::start::plan::Station;
 use crate::launch::start::processes::{read_first, read_frame, start_children};
+use crate::launch::start::push::take_name;
 use crate::launch::start::slurm::STEP_END_PAUSE;
 use crate::launch::{Options, add_own_leaf, config};
 use crate::link::tls::Keys;
@@ -90,6 +91,7 @@ pub fn take_stdin() -> io::Result<OwnedFd> {
 /// # Errors
 /// See [`ServeError`]; once the node runs it ends without one.
 pub fn serve(stdin: OwnedFd, services: &Services) -> Result<(), ServeError> {
+    take_name();
     serve_as(stdin, How::Started, services)
 }
 
@@ -99,6 +101,7 @@ pub fn serve(stdin: OwnedFd, services: &Services) -> Result<(), ServeError> {
 /// # Errors
 /// As [`serve`]; until the node has joined, errors are seen by whoever started it.
 pub fn serve_invited(stdin: OwnedFd, services: &Services) -> Result<(), ServeError> {
+    take_name();
     match serve_as(stdin, How::Invited, services) {
         Err(ServeError::Unreached(error)) => {
             tracing::info!(%error, "the node above is not reached");

@@ -8,9 +8,13 @@ use flate2::Compression;
 use flate2::read::GzEncoder;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::{Arc, Weak};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
@@ -39,8 +43,12 @@ pub(in crate::launch) const LINKED: &str = "linked";
 ///   false on a file system that is mounted with `noexec`.)
 /// - `go` enters a directory component by component. Every later step uses relative names from the
 ///   directory that it entered, so that an exchange of a name on the way changes nothing.
+/// - `way`: the working directory belongs to root or the user, and other users cannot write to it, or it
+///   has the sticky bit. Every directory on the way has to be like that: another user could otherwise
+///   exchange the names in it. `about` examines `.`, which is the directory that was entered.
 /// - `step` follows a link only where `sure` holds: other users cannot write to the directory that
-///   has the link. A link that appears after that check shows in `$PWD`, which `cd -P` takes from the
+///   has the link. The way then begins again at `/`, along the path that the kernel gives for the
+///   link's target. A link that appears after that check shows in `$PWD`, which `cd -P` takes from the
 ///   kernel. Directories are made (`m` is set) one at a time, and never through a link.
 /// - `mine`: the working directory is the user's own and other users cannot write to it. The cache,
 ///   `bin` and the directory of the version have to be.
@@ -57,19 +65,24 @@ const SCRIPT: &str = "umask 077; n=$(id -u); m=; \
     command -v sha256sum >/dev/null || return 0; \
     s=$(sha256sum <\"$1\") && test \"${s%% *}\" = HASH; }; \
     told() { test -z \"$m\" || echo \"$1\" >&2; return 1; }; \
-    sure() { set -- $(ls -ldn . 2>/dev/null); case $1 in ?????w*|????????w*|\"\") return 1;; esac; \
-    test -O . || test \"$3\" = 0; }; \
-    mine() { test -O . || { told \"$PWD: this directory belongs to another user\"; return 1; }; \
-    sure || told \"$PWD: others can write to this directory; mend it with: chmod go-w $PWD\"; }; \
+    about() { set -- $(ls -ldn . 2>/dev/null); k=$1 u=$3; }; \
+    other() { told \"$PWD: this directory belongs to another user\"; }; \
+    open() { told \"$PWD: others can write to this directory; mend it with: chmod go-w $PWD\"; }; \
+    shut() { case $k in ?????w*|????????w*|\"\") return 1;; esac; }; \
+    sure() { about; shut && case $u in 0|$n) ;; *) return 1;; esac; }; \
+    way() { about; case $u in 0|$n) ;; *) other; return 1;; esac; \
+    case $k in ?????????[tT]*) ;; *) shut || open;; esac; }; \
+    mine() { about; test \"$u\" = \"$n\" || { other; return 1; }; shut || open; }; \
     step() { w=${PWD%/}/$1; h=; if test -h \"./$1\"; then sure || { \
     told \"$w: this link is not followed, as others can write to its directory\"; return 1; }; \
     h=1; fi; e=; cd -P \"./$1\" 2>/dev/null || { test -n \"$m\" && e=$(mkdir -p \"./$1\" 2>&1) && \
     cd -P \"./$1\" 2>/dev/null; } || { e=${e##*: }; told \"$w: ${e:-Permission denied}\"; return 1; }; \
-    test -n \"$h\" || test \"$PWD\" = \"$w\" || told \"$w: it became a link, and is not followed\"; }; \
-    go() { case $1 in /*) cd -P /;; *) return 1;; esac || return 1; r=${1#/}/; \
-    while test -n \"$r\"; do c=${r%%/*}; r=${r#*/}; \
-    case $c in \"\"|.) continue;; esac; step \"$c\" || return 1; done; \
-    mine && step bin && mine && step HASH && mine; }; \
+    if test -n \"$h\"; then r=${PWD#/}/$r; cd -P /; return; fi; \
+    test \"$PWD\" = \"$w\" || told \"$w: it became a link, and is not followed\"; }; \
+    walk() { r=$1/; while test -n \"$r\"; do c=${r%%/*}; r=${r#*/}; \
+    case $c in \"\"|.) continue;; esac; way && step \"$c\" || return 1; done; }; \
+    go() { case $1 in /*) cd -P /;; *) return 1;; esac || return 1; \
+    walk \"$1\" && mine && walk bin && mine && walk HASH && mine; }; \
     f=; for b in DIRS; do if go \"$b\" && good ./sheaf; then f=./sheaf; break; fi; done; \
     if test -n \"$f\"; then echo sheaf-launch have; touch -c . 2>/dev/null; else \
     m=1; t=; for b in DIRS; do \
@@ -293,18 +306,52 @@ fn changed() -> io::Error {
 
 /// The program that this process runs, also when another file has its name by now.
 const RUNNING: &str = "/proc/self/exe";
+/// What the kernel calls a process that was started by [`RUNNING`].
+const RUNNING_NAME: &[u8] = b"exe";
 
-/// How to run this program again: by its name, which lists of processes show, if it still has one.
+/// How to run this program again: by its file, whatever file has its name by now. ([`named`] makes
+/// the command.)
 pub(in crate::launch) fn this_program() -> PathBuf {
-    let named = std::env::current_exe().ok().filter(|path| path.exists());
-    named.unwrap_or_else(|| PathBuf::from(RUNNING))
+    PathBuf::from(RUNNING)
+}
+
+/// The name of this program's file, if it still has one.
+pub(in crate::launch) fn name_of_this_program() -> Option<PathBuf> {
+    std::env::current_exe().ok().filter(|path| path.exists())
+}
+
+/// The command that runs a program. [`this_program`] gets its name as an argument only, which lists of
+/// processes show.
+pub(in crate::launch) fn named(path: &Path) -> Command {
+    let mut command = Command::new(path);
+    if path == Path::new(RUNNING)
+        && let Some(name) =
+            name_of_this_program().or_else(|| std::env::args_os().next().map(Into::into))
+    {
+        command.arg0(name);
+    }
+    command
+}
+
+/// Gives a process that [`named`] has started the short name of its program, in place of the last part of
+/// [`RUNNING`].
+pub(in crate::launch) fn take_name() {
+    let comm = std::fs::read("/proc/self/comm").unwrap_or_default();
+    let name = std::env::args_os().next().map(PathBuf::from);
+    let name = name.as_deref().and_then(Path::file_name).map(|name| name.as_bytes().to_vec());
+    if comm.trim_ascii_end() == RUNNING_NAME
+        && let Some(name) = name.and_then(|name| CString::new(name).ok())
+    {
+        // Only for people.
+        let _ = rustix::thread::set_name(&name);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::io::Write;
-    use std::process::{Command, Stdio};
+    use std::process::Stdio;
 
     const PROGRAM: &[u8] = b"#!/bin/sh\necho \"runs $*\"; cat\n";
 
@@ -590,6 +637,53 @@ mod tests {
         let expected = "sheaf-launch have\nruns serve --invited\nrest";
         assert_eq!(begun, (true, expected.into(), String::new()));
         assert!(kept.exists() && !ran.exists());
+    }
+
+    /// Another user who may write to a directory on the way could exchange the cache at any time.
+    #[test]
+    fn cache_below_a_directory_of_others_is_not_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let (content, base) = wanted_cache(dir.path());
+        let wanted = base.parent().unwrap();
+        assert!(run(dir.path(), "sh", &content, &packed(PROGRAM)).0);
+        let told = format!("{}: others can write to this directory", wanted.display());
+        for bits in [0o777, 0o770] {
+            mode(wanted, bits);
+            let begun = run(dir.path(), "sh", &content, &packed(PROGRAM));
+            assert!(begun.0 && begun.1.starts_with("sheaf-launch need packed\n"), "{begun:?}");
+            assert!(begun.2.contains(&told), "{begun:?}");
+            std::fs::remove_dir_all(dir.path().join(".cache")).unwrap();
+        }
+        for bits in [0o1777, 0o755] {
+            mode(wanted, bits);
+            let have = run(dir.path(), "sh", &content, b"");
+            assert!(have.0 && have.1.starts_with("sheaf-launch have\n"), "{have:?}");
+        }
+        if rustix::process::getuid().is_root() {
+            std::os::unix::fs::chown(wanted, Some(1001), None).unwrap();
+            let begun = run(dir.path(), "sh", &content, &packed(PROGRAM));
+            let told = format!("{}: this directory belongs to another user", wanted.display());
+            assert!(begun.0 && begun.2.contains(&told), "{begun:?}");
+        }
+    }
+
+    /// The way that a link leads is examined as well.
+    #[test]
+    fn cache_behind_a_link_to_an_open_directory_is_not_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let (content, base) = wanted_cache(dir.path());
+        let open = dir.path().join("open");
+        std::fs::create_dir_all(open.join("deep")).unwrap();
+        std::fs::remove_dir(base.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(open.join("deep"), base.parent().unwrap()).unwrap();
+        for (bits, entries) in [(0o777, 0), (0o755, 1)] {
+            let _ = std::fs::remove_dir_all(dir.path().join(".cache"));
+            mode(&open, bits);
+            let begun = run(dir.path(), "sh", &content, &packed(PROGRAM));
+            assert!(begun.0, "{begun:?}");
+            let kept = std::fs::read_dir(open.join("deep")).unwrap().count();
+            assert_eq!(kept, entries, "{begun:?}");
+        }
     }
 
     #[test]

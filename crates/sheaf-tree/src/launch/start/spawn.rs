@@ -1,4 +1,5 @@
 //! Starting one process on this machine, with a descriptor that it is to inherit.
+use super::push::{name_of_this_program, named, this_program};
 use crate::launch::{LeafProgram, Program};
 use crate::link::{Ancestor, DoorAddress};
 use crate::topology::NodeRef;
@@ -68,7 +69,7 @@ pub(in crate::launch) fn run_program(
                 command.args(&SUDO[1..]).arg(seen_by_others(&program.path));
                 command
             } else {
-                Command::new(&program.path)
+                named(&program.path)
             };
             command.args(&program.args).stdin(Stdio::from(channel)).stdout(Stdio::null());
             command.process_group(0);
@@ -78,8 +79,13 @@ pub(in crate::launch) fn run_program(
     command.spawn()
 }
 
-/// The path of a program for another process than this one to start.
+/// The path of a program for another process than this one to start. What sudo allows has a name.
 fn seen_by_others(path: &Path) -> PathBuf {
+    if path == this_program()
+        && let Some(name) = name_of_this_program()
+    {
+        return name;
+    }
     let own = path.strip_prefix("/proc/self").ok();
     own.map_or_else(
         || path.to_owned(),
