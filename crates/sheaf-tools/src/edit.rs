@@ -6,7 +6,7 @@ use crate::target::{Target, ToolError};
 use serde::{Deserialize, Serialize};
 use sheaf_core::RangeSet;
 use sheaf_file::ModeChange;
-use sheaf_group::entry::{EntryKind, Merged, MergedEntry};
+use sheaf_group::entry::{Entry, EntryKind, Merged, MergedEntry};
 use sheaf_group::tool::Tools;
 use sheaf_group::{Client, Outcome, Unfinished};
 use std::path::{Component, Path};
@@ -205,7 +205,7 @@ pub async fn edit(
     let mut sink = counting(&mut changed, sink);
     let tool = (leaf::NAME, Effect::of_change(options.dry_run));
     let paths::SaidPath { outcome, unfinished, .. } =
-        paths::run(client, targets, tool, params, &mut sink).await?;
+        paths::run_checked(client, targets, tool, &may_say, params, &mut sink).await?;
     drop(sink);
     Ok(Edited { outcome, changed: greatest(changed), unfinished })
 }
@@ -262,6 +262,11 @@ fn is_root(path: &str) -> bool {
 pub(crate) fn decode_any(data: &[u8]) {
     drop(postcard::from_bytes::<leaf::EditParams>(data));
     write::decode_any(data);
+}
+
+/// Whether this can be in the answer of a host: what was done is told in plain words.
+fn may_say(entry: &Entry<'_>) -> bool {
+    entry.kind != EntryKind::Line || !entry.text.iter().any(u8::is_ascii_control)
 }
 
 #[cfg(test)]

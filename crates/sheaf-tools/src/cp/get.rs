@@ -189,6 +189,14 @@ pub async fn get(
         return Err(ToolError::Usage(text));
     }
     plan.settle(&mut got.outcome);
+    let bytes = destination.as_os_str().as_bytes();
+    if options.exact_name
+        && (bytes.ends_with(b"/") || bytes.ends_with(b"/."))
+        && plan.is_no_directory(Path::new(parted(destination).1))
+    {
+        let path = destination.display().to_string();
+        return Err(ToolError::Local { path, errno: Errno::NOTDIR });
+    }
     got.fetched.bytes_total = Some(plan.bytes());
     progress(got.fetched);
     let named = std::mem::take(&mut plan.named);

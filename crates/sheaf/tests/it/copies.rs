@@ -53,6 +53,27 @@ fn options_may_stand_between_the_places() {
     assert_eq!((run.stderr.as_str(), run.code), (told, Some(2)));
 }
 
+/// As with GNU cp, a slash at the end asks for a directory.
+#[test]
+fn exact_name_with_a_slash_is_that_of_a_directory() {
+    let home = two_hosts();
+    std::os::unix::fs::symlink("x", home.path().join("n1/l")).unwrap();
+    home.write("o/old", "old");
+    for (options, from) in [("-T", "n1:/old"), ("-rT", "n1:/l"), ("-rT", "n1:/old")] {
+        for to in ["o/old/", "o/old/.", "o/new/"] {
+            let run = redirected(&home, &["cp", options, from, to], "");
+            let told = format!("sheaf: {to}: Not a directory (ENOTDIR)");
+            assert!(run.code == Some(4) && run.stderr.starts_with(&told), "{run:?}");
+        }
+    }
+    assert_eq!(std::fs::read(home.path().join("o/old")).unwrap(), b"old");
+    assert_eq!(std::fs::read_dir(home.path().join("o")).unwrap().count(), 1);
+    home.write("n1/d/f", "1");
+    let run = redirected(&home, &["cp", "-rT", "n1:/d", "o/new/"], "");
+    assert_eq!(run.code, Some(0), "{run:?}");
+    assert_eq!(std::fs::read(home.path().join("o/new/f")).unwrap(), b"1");
+}
+
 /// What came from hosts goes back, and takes nothing of this machine along.
 #[test]
 fn links_in_the_directory_of_a_host_are_not_followed_out_of_it() {
@@ -79,6 +100,20 @@ fn links_in_the_directory_of_a_host_are_not_followed_out_of_it() {
         let run = redirected(&home, &["cp", "-r", way, "@all:/back2"], "");
         assert!(run.code == Some(4) && run.stderr.contains("EACCES"), "{run:?}");
         assert!(!home.path().join("n2/back2").exists());
+    }
+    // The name that `%h` is in may be laid, too, and a pipe or device; and a link as the host's whole directory.
+    link("../secret/id", "../app.n2");
+    home.write("d/app.n1", "own");
+    rustix::fs::mknodat(CWD, home.path().join("d/n2/p"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+    home.write("d/n1/p", "own");
+    std::os::unix::fs::symlink("../secret", home.path().join("d/all.n2")).unwrap();
+    home.write("d/all.n1/id", "own");
+    for way in ["d/app.%h", "d/%h/p", "d/all.%h/id"] {
+        let run = redirected(&home, &["--timeout", "20", "cp", way, "@all:/back3"], "");
+        let told = format!("n2:{way}: Permission denied (EACCES)");
+        assert!(run.code == Some(4) && run.stderr.contains(&told), "{run:?}");
+        assert_eq!(std::fs::read(home.path().join("n1/back3")).unwrap(), b"own");
+        assert!(!home.path().join("n2/back3").exists());
     }
     // As a link, and where it is asked for.
     for (options, name) in [("-r", "/as-link"), ("-L", "/followed")] {

@@ -466,6 +466,14 @@ impl CopyPlan {
         self.contents.iter_mut().for_each(|content| content.copies.retain_mut(&mut is_left));
     }
 
+    /// Whether something that is no directory gets this name.
+    pub fn is_no_directory(&self, name: &Path) -> bool {
+        let contents = self.contents.iter().flat_map(|content| &content.copies);
+        let links = self.links.iter().map(|(copy, _)| copy);
+        let inline = self.inline.iter().map(|(copy, _)| copy);
+        contents.chain(links).chain(inline).any(|copy| copy.local == name)
+    }
+
     /// Bytes that have to be fetched.
     pub fn bytes(&self) -> u64 {
         let wanted = self.contents.iter().filter(|content| !content.copies.is_empty());

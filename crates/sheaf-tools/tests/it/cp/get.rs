@@ -348,13 +348,18 @@ fn link_of_another_user_is_no_directory_of_a_host() {
         let client = cluster.client("flat");
         cluster.write(0, "d/file", "of the host");
         let host = client.host(0).unwrap();
-        for (owner, expected) in [(65534, Some(Errno::ACCES)), (0, None)] {
+        // Nor does one that a host may have laid, by an earlier copy, lead out of the destination.
+        for (owner, is_within, expected) in
+            [(65534, true, Some(Errno::ACCES)), (0, true, None), (0, false, Some(Errno::ACCES))]
+        {
             let here = tempfile::tempdir().unwrap();
-            let (to, private) = (here.path().join("to"), here.path().join("private"));
+            let to = here.path().join("to");
+            let private = if is_within { to.join("private") } else { here.path().join("private") };
             std::fs::create_dir(&to).unwrap();
             std::fs::create_dir(&private).unwrap();
             let link = to.join(&host);
-            std::os::unix::fs::symlink("../private", &link).unwrap();
+            let target = if is_within { "private" } else { "../private" };
+            std::os::unix::fs::symlink(target, &link).unwrap();
             std::os::unix::fs::lchown(&link, Some(owner), None).unwrap();
             let options = CopyOptions { recursive: true, ..quick() };
             for path in ["/d/file", "/d"] {
