@@ -1,3 +1,4 @@
+use super::super::PIECE_BYTES;
 use super::super::message::Attrs;
 use super::*;
 use manifest::{ManifestItem, put};
