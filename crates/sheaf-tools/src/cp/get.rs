@@ -14,7 +14,7 @@ use crate::target::{Target, ToolError, by_members, drop_unmatched};
 use fetch::{Fetch, start_writing};
 use local::Local;
 use manifest::{AskedPath, Items, ManifestParams, ManifestTool};
-use pieces::{CopyPiece, PiecesTool};
+use pieces::PiecesTool;
 use plan::{Clash, Copy, CopyPlan};
 use sheaf_core::{Errno, RangeSet, lock};
 use sheaf_file::{PathError, Pattern};
@@ -56,7 +56,7 @@ pub(super) fn register(tools: &mut Tools) {
 pub(super) fn decode_any(data: &[u8]) {
     Items::of(data).for_each(drop);
     drop(postcard::from_bytes::<ManifestParams>(data));
-    drop(postcard::from_bytes::<Vec<CopyPiece>>(data));
+    drop(postcard::from_bytes::<Vec<pieces::CopyPiece>>(data));
 }
 
 /// What copying from hosts came to.

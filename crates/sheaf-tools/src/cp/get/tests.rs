@@ -2,6 +2,7 @@ use super::super::PIECE_BYTES;
 use super::super::message::Attrs;
 use super::*;
 use manifest::{ManifestItem, put};
+use pieces::CopyPiece;
 use sheaf_core::varint;
 use sheaf_file::{Owner, Timestamp, Xattr};
 use sheaf_group::tool::{Host, Reply, Running, Step, Tool};
