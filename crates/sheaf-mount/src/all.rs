@@ -519,6 +519,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn names_that_no_directory_has_are_none() {
+        let long = vec![b'x'; NAME_BYTES_MAX + 1];
+        for name in [&b""[..], b".", b"..", b"a/b", b"a\0b", &long] {
+            assert!(!is_name(name), "{name:?}");
+        }
+        for name in [&b"a"[..], b"...", b".a", b"a\nb", b"\xff", &long[1..]] {
+            assert!(is_name(name), "{name:?}");
+        }
+    }
+
+    #[test]
     fn links_stay_inside() {
         let of = |link: &str, text: &str| {
             String::from_utf8(inside(link.as_bytes(), text.as_bytes())).unwrap()
