@@ -5,6 +5,7 @@ use super::{
 };
 use crate::link::watch::{NameWatch, NamedFile, file_at};
 use crate::service::{LeafHandle, NOTE_BYTES_MAX};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use sheaf_core::lock;
 use std::collections::BTreeMap;
 use std::io;
@@ -357,6 +358,11 @@ impl Place {
 /// that came back with its directory, and at which nobody listens.
 fn is_of_others(path: &Path) -> bool {
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
-    let is_refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
-    is_socket && !std::os::unix::net::UnixStream::connect(path).is_err_and(is_refused)
+    // A server that stands still, with no room for more clients, is not waited for.
+    let connect = || {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)
+    };
+    is_socket && connect() != Err(rustix::io::Errno::CONNREFUSED)
 }
