@@ -38,7 +38,7 @@ pub use message::{
     NodeOp, ROOT, SetNodeAttributes, SetNodeTime, SubMountEnd,
 };
 pub use near::{FILES_NEAR, near_service};
-pub use owner::{FILES, FileOwners, OwnerLane, service};
+pub use owner::{FILES, FileOwners, OwnerLane, ViewAudit, service};
 pub use remote::{HostRemote, HostRemotes};
 pub use view::{
     MountOfView, MountedView, TakeAwayError, ViewError, ViewHost, ViewParts, mounts_of_views,

@@ -4,6 +4,7 @@
 //! A FUSE request is one call here (`client.rs`), with the rights of the user who made it. It acts
 //! on descriptors that name files (`O_PATH`), so an inode stays the same file whatever happens to
 //! its names. Open files and locks of a mount are released with its last lane.
+mod changes;
 mod claims;
 mod client;
 mod files;
@@ -22,6 +23,7 @@ mod submounts;
 mod watching;
 
 use crate::message::{FileAnswer, FileCall, FileCaller, FileClient, NodeOp, decoded, encoded};
+use changes::{ChangePlace, ViewChange};
 use client::OwnerClient;
 use interrupt::AtWork;
 use nodes::Served;
@@ -36,6 +38,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Instant;
 use tokio::runtime::Handle;
 
+pub use changes::ViewAudit;
 #[cfg(test)]
 pub(crate) use grace::GRACE;
 pub(crate) use grace::Grace;
@@ -69,6 +72,7 @@ pub struct FileOwners {
     leaves: Mutex<FxHashMap<String, LeafHandle>>,
     /// Another process served the hosts before.
     is_successor: bool,
+    audit: ViewAudit,
 }
 
 struct OwnerHost {
@@ -83,7 +87,8 @@ pub struct OwnerLane {
     owners: Arc<FileOwners>,
     host: String,
     client: Option<Arc<OwnerClient>>,
-    /// Those of the host that asks.
+    /// The host that asks, and its rights.
+    caller: Caller,
     rights: ClientRights,
     /// As whom it was asked last.
     last: Option<(FileCaller, Option<Arc<Identity>>)>,
@@ -144,7 +149,7 @@ impl OwnerLane {
         let export = str::from_utf8(site.config).ok().filter(|export| !export.is_empty());
         let export = export.ok_or(Errno::NOSYS)?.replace("%h", site.host);
         let lane = Self::serving(owners, site.host, Path::new(&export))?;
-        Ok(lane.with_rights(caller.rights()))
+        Ok(Self { caller: caller.clone(), ..lane.with_rights(caller.rights()) })
     }
 
     /// One for this directory of this host, by whatever way its requests come.
@@ -162,8 +167,8 @@ impl OwnerLane {
             hosts.insert(host.to_owned(), OwnerHost { export, served, clients, grace });
         }
         drop(hosts);
-        let (host, rights) = (host.to_owned(), ClientRights::FULL);
-        Ok(Self { owners, host, client: None, rights, last: None })
+        let (host, caller, rights) = (host.to_owned(), Caller::Owner, ClientRights::FULL);
+        Ok(Self { owners, host, client: None, caller, rights, last: None })
     }
 
     /// The same for a caller with these rights.
@@ -212,10 +217,12 @@ impl OwnerLane {
             out.extend_from_slice(host.export.as_os_str().as_bytes());
             return Ok(FileAnswer::Bytes);
         }
+        let client = self.client.clone().ok_or(Errno::STALE)?;
+        let change = self.owners.audit.of(&client.nodes, &op);
         if !self.rights.may_write && op.changes_files() {
+            self.record(&who, change, Some(Errno::ROFS));
             return Err(Errno::ROFS);
         }
-        let client = self.client.clone().ok_or(Errno::STALE)?;
         // Whoever asked may be gone.
         let is_over = matches!(
             op,
@@ -230,10 +237,21 @@ impl OwnerLane {
         if is_over {
             return client.answer(op, data, out);
         }
-        let acting = self.identity(who)?.map(|identity| identity.assume()).transpose()?;
+        let acting = self.identity(who.clone())?.map(|identity| identity.assume()).transpose()?;
         let answer = client.answer_kept(op, keeps_names, data, out);
         drop(acting);
+        self.record(&who, change, answer.as_ref().err().copied());
         answer
+    }
+
+    /// A view has changed something, or was refused to.
+    fn record(&self, who: &FileCaller, change: Option<ViewChange>, failed: Option<Errno>) {
+        let Some(change) = change else { return };
+        let leaf = lock(&self.owners.leaves).get(&self.host).cloned();
+        if let Some(leaf) = &leaf {
+            let at = ChangePlace { host: &self.host, leaf, lane: &self.caller, who };
+            self.owners.audit.add(change, &at, failed);
+        }
     }
 
     /// As whom something is done; a server that is not root's does nothing for other users than its own.

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Version of everything on a link; both ends must have the same.
-pub const PROTOCOL_VERSION: u32 = 12;
+pub const PROTOCOL_VERSION: u32 = 13;
 
 /// How a node collects the contributions to a wave before it sends on what it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -46,6 +46,8 @@ pub enum Caller {
     },
     /// The server of another host, over a peer link that the root has introduced.
     Host {
+        /// The host.
+        host: String,
         /// The rights of clients on that host.
         rights: ClientRights,
     },
@@ -79,7 +81,7 @@ impl Caller {
     pub fn rights(&self) -> ClientRights {
         match self {
             Self::Owner => ClientRights::FULL,
-            Self::User { rights, .. } | Self::Host { rights } => *rights,
+            Self::User { rights, .. } | Self::Host { rights, .. } => *rights,
         }
     }
 

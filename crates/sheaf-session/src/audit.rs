@@ -313,7 +313,7 @@ impl AuditNote {
         let (uid, from) = match record.caller {
             Caller::Owner => (None, String::new()),
             Caller::User { uid, host, .. } => (Some(*uid), plain(host)),
-            Caller::Host { .. } => (None, "another host's server".to_owned()),
+            Caller::Host { host, .. } => (None, format!("the server of {}", plain(host))),
         };
         let end = match record.end {
             None => String::new(),
@@ -340,6 +340,7 @@ impl AuditNote {
     fn line(&self, head: &str, hosts: Option<&str>) -> String {
         let Self { uid, from, command, paths, more, end, .. } = self;
         let who = match (uid, from.as_str()) {
+            (Some(uid), "") => format!("user {uid} on {head}"),
             (Some(uid), from) => format!("user {uid} on {from}"),
             (None, "") => format!("the session's user on {head}"),
             (None, from) => from.to_owned(),

@@ -42,6 +42,8 @@ pub fn registry() -> Registry {
 pub struct Serving {
     servers: Servers,
     audit: Arc<HostAudit>,
+    #[cfg(feature = "full")]
+    views: sheaf_mount::ViewAudit,
 }
 
 impl Default for Serving {
@@ -64,7 +66,12 @@ impl Serving {
         register(&mut tools);
         let audit = Arc::new(HostAudit::default());
         let changes: Arc<dyn ChangeLog> = Arc::clone(&audit) as _;
-        Self { servers: Servers::new(tools).with_changes(changes), audit }
+        Self {
+            servers: Servers::new(tools).with_changes(Arc::clone(&changes)),
+            audit,
+            #[cfg(feature = "full")]
+            views: sheaf_mount::ViewAudit::kept_in(changes),
+        }
     }
 
     /// What [`services`] lists, of these servers.
@@ -74,14 +81,16 @@ impl Serving {
         #[cfg(feature = "full")]
         let services = sheaf_log::served::LogClients::default()
             .register(services)
-            .with(sheaf_mount::FILES, sheaf_mount::service())
+            .with(sheaf_mount::FILES, sheaf_mount::service(self.views.clone()))
             .with(sheaf_mount::FILES_NEAR, sheaf_mount::near_service());
         gates::register(services, environment, &self.audit)
     }
 
-    /// [`Servers::settle`].
+    /// [`Servers::settle`], and the audit of views is written.
     pub fn settle(&self, patience: Duration) {
         self.servers.settle(patience);
+        #[cfg(feature = "full")]
+        self.views.write();
     }
 }
 

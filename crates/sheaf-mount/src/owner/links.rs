@@ -152,7 +152,7 @@ fn settled(top: impl AsFd, root: &[u8], place: &[u8]) -> Vec<u8> {
 }
 
 /// What of a path is below a directory.
-fn below<'a>(path: &'a [u8], directory: &[u8]) -> Option<&'a [u8]> {
+pub(super) fn below<'a>(path: &'a [u8], directory: &[u8]) -> Option<&'a [u8]> {
     let mut rest = path;
     for part in parts(directory) {
         let from = rest.iter().position(|byte| *byte != b'/')?;

@@ -2,7 +2,7 @@
 //! wanted back.
 use super::client::OwnerClient;
 use super::lending::system_lends;
-use super::{FileOwners, OwnerLane};
+use super::{FileOwners, OwnerLane, ViewAudit};
 use crate::message::{FileAnswer, FileCall, NodeOp, decoded, encoded};
 use rustc_hash::FxHashMap;
 use sheaf_core::{Errno, lock};
@@ -15,9 +15,9 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// The service, at leaves.
-pub fn service() -> impl Provider {
-    let owners = Arc::new(FileOwners::default());
+/// The service, at leaves, with the audit of what views change there.
+pub fn service(audit: ViewAudit) -> impl Provider {
+    let owners = Arc::new(FileOwners { audit, ..FileOwners::default() });
     let lanes = owners.clone();
     let open = move |site: &Site<'_>, caller: &Caller| -> Result<Box<dyn Worker>, Errno> {
         Ok(Box::new(OwnerLane::new(lanes.clone(), site, caller)?))
@@ -48,6 +48,7 @@ impl Provider for FilesProvider {
         self.owners.is_leaf(site.host, &handle);
         let (owners, host) = (self.owners.clone(), site.host.to_owned());
         let runtime = Handle::try_current().ok();
+        runtime.iter().for_each(|runtime| owners.audit.is_written_on(runtime.clone()));
         Ok(Box::new(FilesService { owners, host, handle, runtime, lanes, clients }))
     }
 }

@@ -224,7 +224,8 @@ mod tests {
             Caller::User { uid: 1001, gid: 1001, gids, host, is_owner: true, rights }
         };
         let is_root = geteuid().is_root();
-        for caller in [own(limited), Caller::Host { rights: limited }] {
+        let other = Caller::Host { host: "n1".to_owned(), rights: limited };
+        for caller in [own(limited), other] {
             let expected = if is_root { Err(Errno::PERM) } else { Ok(None) };
             assert_eq!(Identity::of(&caller), expected);
         }

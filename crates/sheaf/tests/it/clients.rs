@@ -182,6 +182,65 @@ fn audit_has_a_line_for_each_client_and_each_change() {
     assert!(log.contains("audit: user 0 on h3: chmod on h[1-4]: /root/data: done\n"), "{log}");
 }
 
+/// A user who may change files would get past the audit by a view.
+#[test]
+fn changes_through_a_view_are_in_the_audit() {
+    let _turn = turn();
+    if !crate::mount::can_mount() {
+        return;
+    }
+    let settings = "clients = \"h2\"\nclients_may = \"write\"\nclients_root = true\n";
+    let Some(machines) = session("views", settings) else { return };
+    let script = |host: usize, script: &str| {
+        let run = machines.command(host, "sh", &["-c", script]).output().unwrap();
+        assert!(run.status.success(), "{script}: {run:?}");
+    };
+    script(2, "mkdir /run/view");
+    assert_eq!(run(&machines, 2, &["--quiet", "mount", "/run/view"]).code, Some(0));
+    script(
+        2,
+        "cd /run/view/hosts/h4/root && cat data && mkdir d && cd d && touch 1 2 3 && chmod 600 1 2 3",
+    );
+    script(
+        2,
+        "cd /run/view/hosts/h4/root && echo x >> data && mv d/1 d/b && ln -s q d/l && rm -r d",
+    );
+    let lines = [
+        "view mkdir on h4: /root/d: done\n",
+        "view create on h4: /root/d/1, /root/d/2, /root/d/3: done\n",
+        "view chmod 600 on h4: /root/d/1, /root/d/2, /root/d/3: done\n",
+        "view open for writing on h4: /root/data: done\n",
+        "view rename on h4: /root/d/1, /root/d/b: done\n",
+        "view symlink on h4: /root/d/l: done\n",
+        "view rmdir on h4: /root/d: done\n",
+    ];
+    let told = |line: &str| format!("audit: user 0 on h2: {line}");
+    wait_until("the root has all lines", || {
+        let (log, _) = audits(&machines, "views", 4);
+        lines.iter().all(|line| log.contains(&told(line)))
+    });
+    let (log, own) = audits(&machines, "views", 4);
+    assert!(own.contains("audit: user 0 on h2: view mkdir: /root/d: done\n"), "{own}");
+    assert!(
+        log.contains("view unlink on h4: /root/d/2, /root/d/3, /root/d/b, /root/d/l: done"),
+        "{log}"
+    );
+    // What only reads is no change, and the host's own files are its own affair.
+    script(2, "cat /run/view/hosts/h1/root/data && echo > /run/view/hosts/h2/root/own");
+    // What came last is written, too.
+    script(2, "rm /run/view/hosts/h3/root/data");
+    assert_eq!(machines.run(&["down"]).code, Some(0));
+    // The root ends before the hosts do.
+    let written = || audits(&machines, "views", 3);
+    wait_until("the host has the line", || {
+        written().1.contains(&told("view unlink: /root/data: done\n"))
+    });
+    let (log, _) = written();
+    let unknown = "view unlink on h3: /root/data: not known, as the session ended\n";
+    assert!(log.contains(&told(unknown)), "{log}");
+    assert!(!log.contains("on h1:") && !log.contains("/root/own"), "{log}");
+}
+
 /// A host that dies in the middle of a change cannot say how it ended, and what is copied into a
 /// directory is named.
 #[test]

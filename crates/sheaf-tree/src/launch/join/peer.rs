@@ -68,6 +68,13 @@ type PeerToken = [u8; 32];
 struct Expect {
     token: PeerToken,
     rank: u32,
+    who: PeerHost,
+}
+
+/// A host as the root names it to another, with its rights.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct PeerHost {
+    host: String,
     rights: ClientRights,
 }
 
@@ -246,7 +253,7 @@ impl ExpectedPeers {
         rank: u32,
         now: Instant,
         audit: &Audit,
-    ) -> Option<ClientRights> {
+    ) -> Option<PeerHost> {
         let admitted = token.and_then(|token| self.redeem(token, rank, now));
         if admitted.is_none() {
             audit.refuse(&format!("node {rank}"), Refusal::Introduction);
@@ -254,12 +261,12 @@ impl ExpectedPeers {
         admitted
     }
 
-    /// The rights of the host with this rank, if the token is for it and was not tried before; it
+    /// The host with this rank, if the token is for it and was not tried before; it
     /// was from now on.
-    fn redeem(&mut self, token: &PeerToken, rank: u32, now: Instant) -> Option<ClientRights> {
+    fn redeem(&mut self, token: &PeerToken, rank: u32, now: Instant) -> Option<PeerHost> {
         let at = self.0.iter().position(|(expected, _)| expected.token == *token)?;
         let (expected, until) = self.0.swap_remove(at);
-        (expected.rank == rank && until > now).then_some(expected.rights)
+        (expected.rank == rank && until > now).then_some(expected.who)
     }
 }
 
@@ -437,20 +444,20 @@ impl Peers {
         let token = (hello.rank == rank).then_some(&hello.token);
         let admitted = self.state().expected.admit(token, rank, Instant::now(), &self.audit);
         match admitted {
-            Some(rights) => self.serve(wire.into_channel(), rights).await,
+            Some(who) => self.serve(wire.into_channel(), who).await,
             None => Ok(()),
         }
     }
 
     /// Serves the host which is the root above this one over `channel`, as long as it is there.
-    async fn serve(&self, channel: Channel, rights: ClientRights) -> io::Result<()> {
+    async fn serve(&self, channel: Channel, who: PeerHost) -> io::Result<()> {
         self.state().taken += 1;
-        let served = self.serve_counted(channel, rights).await;
+        let served = self.serve_counted(channel, who).await;
         self.state().taken -= 1;
         served
     }
 
-    async fn serve_counted(&self, channel: Channel, rights: ClientRights) -> io::Result<()> {
+    async fn serve_counted(&self, channel: Channel, who: PeerHost) -> io::Result<()> {
         let shared = Shared::new();
         let config = NodeConfig {
             rank: self.station.rank,
@@ -476,7 +483,8 @@ impl Peers {
             core.set_works(0, Dispatch::new(&self.services, place, handle));
             let up = core.nodes[0].add_parent(now);
             // It is a host, and not the session's root, whatever it says.
-            core.nodes[0].set_caller(up, Caller::Host { rights });
+            let PeerHost { host, rights } = who;
+            core.nodes[0].set_caller(up, Caller::Host { host, rights });
             up
         });
         shared.attach(0, up, channel, None)?;
@@ -659,22 +667,23 @@ mod tests {
         let audit = Audit::default();
         let now = Instant::now();
         let rights = ClientRights { may_write: true, may_be_root: false };
+        let who = PeerHost { host: "n7".to_owned(), rights };
         let [one, two, three] = [[1; 32], [2; 32], [3; 32]];
         for token in [one, two, three] {
-            expected.add(Expect { token, rank: 7, rights }, now);
+            expected.add(Expect { token, rank: 7, who: who.clone() }, now);
         }
         assert!(expected.is_any(7) && !expected.is_any(8));
         let mut admits =
             |token: &PeerToken, rank, now| expected.admit(Some(token), rank, now, &audit);
         assert_eq!(admits(&[4; 32], 7, now), None, "nobody was told of it");
-        assert_eq!(admits(&one, 7, now), Some(rights));
+        assert_eq!(admits(&one, 7, now), Some(who.clone()));
         assert_eq!(admits(&one, 7, now), None, "it was used");
         assert_eq!(admits(&two, 8, now), None, "it is another's");
         assert_eq!(admits(&two, 7, now), None, "who has tried it has used it up");
         assert_eq!(admits(&three, 7, now + TOKEN_TIME), None, "it is late");
         assert!(expected.admit(None, 7, now, &audit).is_none(), "the greeting is another's");
         assert_eq!(audit.counts().refused, [(Refusal::Introduction, 6)]);
-        expected.add(Expect { token: one, rank: 9, rights }, now + TOKEN_TIME);
+        expected.add(Expect { token: one, rank: 9, who }, now + TOKEN_TIME);
         assert!(!expected.is_any(7), "what is late is forgotten");
     }
 }

@@ -1,9 +1,8 @@
 //! At the root: servers are introduced to each other.
-use super::{EXPECT, Expect, INTRODUCE, Introduction, PEERS, PeerQuestion, Whereabouts};
+use super::{EXPECT, Expect, INTRODUCE, Introduction, PEERS, PeerHost, PeerQuestion, Whereabouts};
 use crate::gate::{ClientRules, EveryHost};
 use crate::network::Network;
 use crate::proto;
-use crate::service::ClientRights;
 use crate::topology::Topology;
 use sheaf_core::{Errno, RangeSet};
 use std::sync::Arc;
@@ -36,7 +35,9 @@ impl Network {
             let rights = rules.introduce(want.leaf);
             let (network, topology) = (self.clone(), Arc::clone(&topology));
             under_way.spawn(async move {
-                let Some(rights) = rights else {
+                let host = topology.leaf(want.leaf).map(|node| node.host());
+                let who = rights.zip(host).map(|(rights, host)| PeerHost { host, rights });
+                let Some(who) = who else {
                     tracing::warn!(
                         leaf = want.leaf,
                         "a host that is none of the clients was not introduced"
@@ -45,9 +46,9 @@ impl Network {
                     return network.answer(want.leaf, &Introduction { number, to }).await;
                 };
                 if relay {
-                    return network.relay_peers((want.leaf, rights), number, to, &topology).await;
+                    return network.relay_peers((want.leaf, who), number, to, &topology).await;
                 }
-                let to = network.introduce((want.leaf, rights), to, &topology).await;
+                let to = network.introduce((want.leaf, who), to, &topology).await;
                 network.answer(want.leaf, &Introduction { number, to }).await;
             });
         }
@@ -55,7 +56,7 @@ impl Network {
 
     async fn introduce(
         &self,
-        (from, rights): (u32, ClientRights),
+        (from, who): (u32, PeerHost),
         to: u32,
         topology: &Topology,
     ) -> Result<Whereabouts, Errno> {
@@ -64,7 +65,7 @@ impl Network {
         rustix::rand::getrandom(&mut token, rustix::rand::GetRandomFlags::empty())
             .map_err(|_| Errno::IO)?;
         let rank = self.peer_rank(to, from, topology)?;
-        let expect = postcard::to_stdvec(&Expect { token, rank, rights });
+        let expect = postcard::to_stdvec(&Expect { token, rank, who });
         let expect = expect.map_err(|_| Errno::ILSEQ)?;
         let address = self.tell(to, EXPECT, &expect).await?;
         let address = postcard::from_bytes(&address).map_err(|_| Errno::PROTO)?;
@@ -88,13 +89,13 @@ impl Network {
     /// The root carries a link between two hosts, until one of them ends it.
     async fn relay_peers(
         &self,
-        (from, rights): (u32, ClientRights),
+        (from, who): (u32, PeerHost),
         number: u64,
         to: u32,
         topology: &Topology,
     ) {
         let carried = match self.peer_rank(from, to, topology) {
-            Ok(_) => self.carry_peers((from, rights), number, to).await,
+            Ok(_) => self.carry_peers((from, &who), number, to).await,
             Err(errno) => Err(errno),
         };
         if let Err(errno) = carried {

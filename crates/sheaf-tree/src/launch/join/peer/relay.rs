@@ -4,12 +4,12 @@
 //! ```text
 //! A ── socket pair ── stream of `peers` ── root ── stream of `peers` ── socket pair ── B
 //! ```
-//! B takes the root's word for it that this is A, and for A's rights: no token is needed.
-use super::{PEERS, PEERS_MAX, PeerFound, Peers};
+//! B takes the root's word for it that this is A, and for A's name and rights: no token is needed.
+use super::{PEERS, PEERS_MAX, PeerFound, PeerHost, Peers};
 use crate::gate::{BYTES, GateLine};
 use crate::network::{Network, Stream};
 use crate::proto::{self, Packet};
-use crate::service::{ClientRights, Leaf};
+use crate::service::Leaf;
 use rustc_hash::FxHashMap;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use sheaf_core::{Errno, RangeSet};
@@ -82,8 +82,8 @@ fn called(peers: &Arc<Peers>, number: &[u8]) -> Option<UnixStream> {
 }
 
 /// The end of a link that somebody else has asked for.
-fn is_called(peers: &Arc<Peers>, rights: &[u8]) -> Option<UnixStream> {
-    let rights: ClientRights = postcard::from_bytes(rights).ok()?;
+fn is_called(peers: &Arc<Peers>, who: &[u8]) -> Option<UnixStream> {
+    let who: PeerHost = postcard::from_bytes(who).ok()?;
     let state = peers.state();
     if state.expected.len() + state.taken >= PEERS_MAX {
         return None;
@@ -92,7 +92,7 @@ fn is_called(peers: &Arc<Peers>, rights: &[u8]) -> Option<UnixStream> {
     let (ours, theirs) = pair()?;
     let peers = Arc::clone(peers);
     crate::task::spawn(async move {
-        if let Err(error) = peers.serve(theirs.into(), rights).await {
+        if let Err(error) = peers.serve(theirs.into(), who).await {
             tracing::debug!(%error, "a peer link through the tree did not begin");
         }
     });
@@ -115,7 +115,7 @@ impl Network {
     /// When one end is not there; nothing was begun then.
     pub(super) async fn carry_peers(
         &self,
-        (from, rights): (u32, ClientRights),
+        (from, who): (u32, &PeerHost),
         number: u64,
         to: u32,
     ) -> Result<(), Errno> {
@@ -125,8 +125,8 @@ impl Network {
         if !called.has_members() {
             return Err(Errno::HOSTDOWN);
         }
-        let rights = postcard::to_stdvec(&rights).map_err(|_| Errno::ILSEQ)?;
-        called.send(IS_CALLED, &rights, None).await;
+        let who = postcard::to_stdvec(who).map_err(|_| Errno::ILSEQ)?;
+        called.send(IS_CALLED, &who, None).await;
         caller.send(CALLS, &number.to_le_bytes(), None).await;
         tokio::select! {
             () = carry(&caller, &called) => {}
