@@ -157,7 +157,12 @@ pub async fn get(
         drop_unmatched(&mut outcome, &paths.iter().map(asked).collect::<Vec<_>>());
         got.outcome.merge(outcome);
     }
-    let is_typed = |path: &[u8]| targets.iter().any(|target| target.path.as_bytes() == path);
+    // What a pattern stands for is each host's own word.
+    let typed = targets.iter().map(|target| (&target.members, AskedPath::new(&target.path)));
+    let typed: Vec<_> = typed.filter(|(_, asked)| asked.is_literal()).collect();
+    let is_typed = |path: &[u8], leaf| {
+        typed.iter().any(|(members, asked)| members.contains(leaf) && asked.stands_for(path))
+    };
     if let Some(Clash { leaf, paths, local }) = plan.drop_clashes(is_typed, &mut got.outcome) {
         let host = client.host(leaf).unwrap_or_else(|| leaf.to_string());
         let [one, other] = paths.map(|path| String::from_utf8_lossy(&path).into_owned());

@@ -9,6 +9,7 @@ use super::plan::{CopiedContent, CopiedLink, Copy, CopyPlan};
 use crate::target::ToolError;
 use sheaf_core::{Errno, RangeSet, lock};
 use sheaf_group::Client;
+use std::collections::HashMap;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use tokio::sync::oneshot;
@@ -16,7 +17,8 @@ use tokio::sync::oneshot;
 /// Hosts that do not answer when they are asked for a content, one after the other, before it is given up.
 const SILENT_MAX: usize = 8;
 
-/// Places that cannot be written, for a reason that others may share, before a content is given up.
+/// Places of a host that cannot be written, for a reason that others may share, before a content is given up for that
+/// host; and hosts with such a place before it is for all.
 const FULL_MAX: usize = 8;
 
 /// Files that would be written in place with a content, which hosts compare with their own.
@@ -217,7 +219,7 @@ impl Fetch<'_> {
         let places: Vec<(usize, u32)> =
             each.flat_map(|(at, copy)| copy.leaves.iter().map(move |leaf| (at, leaf))).collect();
         let mut wanted = Wanted::new(content);
-        let (mut place, mut full) = (0, 0);
+        let (mut place, mut full) = (0, FullPlaces::default());
         let last = loop {
             let Some((at, leaf)) = places.get(place).copied() else { return Ok(()) };
             let copy = wanted.content.copies[at].clone();
@@ -231,12 +233,19 @@ impl Fetch<'_> {
                 Err(CopyTrouble::Local(errno)) => {
                     self.here(move |local| local.fail(leaf, &copy, errno)).await;
                     place += 1;
-                    full += usize::from(matches!(
-                        errno,
-                        Errno::NOSPC | Errno::DQUOT | Errno::ROFS | Errno::IO
-                    ));
-                    if full >= FULL_MAX {
+                    if matches!(errno, Errno::NOSPC | Errno::DQUOT | Errno::ROFS | Errno::IO) {
+                        full.add(leaf);
+                    }
+                    if full.is_over() {
                         break errno;
+                    }
+                    // It may be for what this host wants there, as attributes.
+                    while let Some((at, leaf)) = places.get(place).copied()
+                        && full.is_over_for(leaf)
+                    {
+                        let copy = wanted.content.copies[at].clone();
+                        self.here(move |local| local.fail(leaf, &copy, errno)).await;
+                        place += 1;
                     }
                 }
                 Err(CopyTrouble::Mixed) => {}
@@ -398,6 +407,24 @@ impl Wanted {
         let mut last = self.tried.clone();
         last.union_with(liars);
         find(&last).or_else(|| find(&self.tried))
+    }
+}
+
+/// Places that cannot be written for such reasons, by host.
+#[derive(Default)]
+struct FullPlaces(HashMap<u32, usize>);
+
+impl FullPlaces {
+    fn add(&mut self, leaf: u32) {
+        *self.0.entry(leaf).or_default() += 1;
+    }
+
+    fn is_over_for(&self, leaf: u32) -> bool {
+        self.0.get(&leaf).is_some_and(|count| *count >= FULL_MAX)
+    }
+
+    fn is_over(&self) -> bool {
+        self.0.len() >= FULL_MAX
     }
 }
 

@@ -401,7 +401,7 @@ impl CopyPlan {
     /// copied; otherwise they come from that host, and it does not get the later one of what was named.
     pub fn drop_clashes(
         &mut self,
-        is_typed: impl Fn(&[u8]) -> bool,
+        is_typed: impl Fn(&[u8], u32) -> bool,
         outcome: &mut Outcome,
     ) -> Option<Clash> {
         let mut refused: BTreeMap<(u32, Arc<[u8]>), RangeSet> = BTreeMap::new();
@@ -421,7 +421,7 @@ impl CopyPlan {
                 {
                     let both = leaves.intersection(others);
                     let Some(leaf) = both.first() else { continue };
-                    if is_typed(one.remote) && is_typed(other.remote) {
+                    if is_typed(one.remote, leaf) && is_typed(other.remote, leaf) {
                         let paths = [other.remote.to_vec(), one.remote.to_vec()];
                         return Some(Clash { leaf, paths, local: same[0].local.clone() });
                     }
@@ -429,7 +429,10 @@ impl CopyPlan {
                     refused.entry(root.clone()).or_default().union_with(&both);
                     leaves = leaves.difference(&both);
                 }
-                taken.push((one, leaves));
+                // One host may claim any number of them.
+                if !leaves.is_empty() {
+                    taken.push((one, leaves));
+                }
             }
         }
         if !refused.is_empty() {
@@ -690,7 +693,7 @@ mod tests {
         add(&mut plan, &RangeSet::full(3), b.to_vec(), &patterns, &mut outcome);
         let a = vec![root(0, "/a/x"), dir(""), file("f", 1)];
         add(&mut plan, &RangeSet::single(1), a, &patterns, &mut outcome);
-        assert_eq!(plan.drop_clashes(|_| false, &mut outcome), None);
+        assert_eq!(plan.drop_clashes(|_, _| false, &mut outcome), None);
         let told: Vec<_> = outcome
             .errors
             .iter()
@@ -716,7 +719,7 @@ mod tests {
                 add(&mut plan, &RangeSet::single(leaf), items, &patterns, &mut outcome);
             });
             assert!(outcome.is_ok());
-            plan.drop_clashes(|_| true, &mut outcome).map(|Clash { leaf, paths, local }| {
+            plan.drop_clashes(|_, _| true, &mut outcome).map(|Clash { leaf, paths, local }| {
                 let [one, other] = paths.map(|path| String::from_utf8(path).unwrap());
                 format!("{leaf} {one} {other} {}", local.display())
             })

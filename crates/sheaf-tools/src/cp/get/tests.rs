@@ -374,3 +374,62 @@ fn manifest_that_is_held_in_too_much_fails_its_own_host_alone() {
         });
     }
 }
+
+/// One host claims a content with attributes for which there is no room here.
+#[test]
+fn full_places_of_one_host_keep_nothing_from_others() {
+    let content = vec![7; PIECE_BYTES as usize + 1];
+    let cluster = TestCluster::new(2);
+    cluster.write(1, "t/f", &content);
+    let attrs = Attrs {
+        mode: 0o644,
+        // ext4 has a block for all of them.
+        xattrs: vec![Xattr { name: b"user.x".to_vec(), value: vec![7; 60_000] }],
+        ..Attrs::default()
+    };
+    let claim = |name: u32| ManifestItem::File {
+        path: name.to_string().into_bytes(),
+        attrs: attrs.clone(),
+        size: content.len() as u64,
+        digest: *blake3::hash(&content).as_bytes(),
+        has_holes: false,
+    };
+    let items = [root("/t"), dir("")].into_iter().chain((0..10).map(claim)).collect();
+    let here = tempfile::tempdir().unwrap();
+    let options = CopyOptions { xattrs: true, ..recursive() };
+    let lies = (items, LyingPieces::Garbage);
+    let got = get_from_a_liar(&cluster, 2, "/t", here.path(), &options, lies);
+    let copy = std::fs::read(here.path().join("n2/t/f")).unwrap();
+    assert!(copy == content, "{:?} {:?}", got.outcome, got.errors);
+}
+
+/// What a pattern stands for is the word of a host: it may be the pattern itself, or one name written in many ways.
+#[test]
+fn names_that_one_host_gives_twice_cost_the_others_nothing() {
+    let cluster = TestCluster::new(2);
+    cluster.write(1, "a/f", "content");
+    let targets = |paths: &[&str]| {
+        let target = |path: &&str| Target { members: RangeSet::full(2), path: (*path).to_owned() };
+        paths.iter().map(target).collect::<Vec<_>>()
+    };
+    let file = || inline("", "x", Attrs::default());
+    let of = |of, path: String| ManifestItem::Root { of, path: path.into_bytes() };
+    let same = vec![of(0, "/a/*".into()), file(), of(1, "/b/*".into()), file()];
+    let slashes = |n: usize| "/".repeat(n % 142 + 1);
+    let path = |n: usize| format!("{}a{}f", slashes(n), slashes(n / 142));
+    let spelled = |n: usize| [of(0, path(n)), file()];
+    // 20,000 are compared with each other in minutes.
+    let spelled = (0..20_000).flat_map(spelled).collect::<Vec<_>>();
+    for (items, paths) in [(same, &["/a/*", "/b/*"][..]), (spelled, &["/a/*"])] {
+        let here = tempfile::tempdir().unwrap();
+        let mut tools = Tools::default();
+        tools.register(manifest::TOOL, LyingManifest(items));
+        tools.register(pieces::TOOL, PiecesTool);
+        let got = run(async {
+            let client = cluster.session_with("flat", tools);
+            get(&client, &targets(paths), here.path(), &recursive(), &mut |_| {}).await.unwrap()
+        });
+        assert!(got.outcome.errors.iter().any(|error| error.errno == Errno::EXIST), "{got:?}");
+        assert_eq!(std::fs::read(here.path().join("n2/f")).unwrap(), b"content");
+    }
+}
