@@ -4,6 +4,7 @@ mod drive;
 pub mod get;
 pub mod serve;
 pub mod store;
+mod text;
 pub mod tools;
 mod work;
 

@@ -97,16 +97,17 @@ pub struct FetchReport {
     pub failed: u64,
 }
 
+/// Hosts report what they like: a sum stays at the most that can be counted.
 impl AddAssign for FetchReport {
     fn add_assign(&mut self, other: Self) {
-        self.directories += other.directories;
-        self.fetched += other.fetched;
-        self.fetched_bytes += other.fetched_bytes;
-        self.unchanged += other.unchanged;
-        self.newer += other.newer;
-        self.removed += other.removed;
-        self.attributes_left += other.attributes_left;
-        self.failed += other.failed;
+        self.directories = self.directories.saturating_add(other.directories);
+        self.fetched = self.fetched.saturating_add(other.fetched);
+        self.fetched_bytes = self.fetched_bytes.saturating_add(other.fetched_bytes);
+        self.unchanged = self.unchanged.saturating_add(other.unchanged);
+        self.newer = self.newer.saturating_add(other.newer);
+        self.removed = self.removed.saturating_add(other.removed);
+        self.attributes_left = self.attributes_left.saturating_add(other.attributes_left);
+        self.failed = self.failed.saturating_add(other.failed);
     }
 }
 

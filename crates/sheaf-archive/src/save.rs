@@ -164,18 +164,19 @@ pub struct SaveReport {
     pub failed: u64,
 }
 
+/// Hosts report what they like: a sum stays at the most that can be counted.
 impl Add for SaveReport {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
         Self {
-            directories: self.directories + other.directories,
-            stored: self.stored + other.stored,
-            stored_bytes: self.stored_bytes + other.stored_bytes,
-            unchanged: self.unchanged + other.unchanged,
-            changing: self.changing + other.changing,
-            skipped: self.skipped + other.skipped,
-            failed: self.failed + other.failed,
+            directories: self.directories.saturating_add(other.directories),
+            stored: self.stored.saturating_add(other.stored),
+            stored_bytes: self.stored_bytes.saturating_add(other.stored_bytes),
+            unchanged: self.unchanged.saturating_add(other.unchanged),
+            changing: self.changing.saturating_add(other.changing),
+            skipped: self.skipped.saturating_add(other.skipped),
+            failed: self.failed.saturating_add(other.failed),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! `sheaf archive find` and `grep` of files on hosts: who asks them.
 use super::drive;
+use super::text::{HostText, TextRules};
 use super::work::{HostWork, WORK, WorkAnswer, WorkRequest, WorkTold};
 use crate::find::{SystemNames, SystemWords, check_records, now};
 use crate::local;
@@ -129,12 +130,18 @@ fn ask(
     let work = work(paths)?;
     opening.run(async |session, config, _| {
         let states = vec![WorkState::New; members.iter().count()];
+        let client = session.client();
+        let hosts: Vec<String> =
+            members.iter().map(|leaf| client.host(leaf).unwrap_or_default()).collect();
+        let rules = TextRules::new(&work, &hosts, Output::new(global).stdout_is_terminal);
+        let texts = hosts.iter().map(|host| rules.of(host)).collect();
         let root = Arc::new(WorkRoot {
             ends_early: matches!(&work, HostWork::Grep { options, .. }
                 if options.output == ArchiveGrepOutput::Quiet),
             work,
             no_messages,
             states: Mutex::new(states),
+            texts: Mutex::new(texts),
             told: Mutex::default(),
             failed: AtomicU64::new(0),
             is_selected: AtomicBool::new(false),
@@ -168,6 +175,7 @@ struct WorkRoot {
     /// One selected line is enough.
     ends_early: bool,
     states: Mutex<Vec<WorkState>>,
+    texts: Mutex<Vec<HostText>>,
     told: Mutex<Vec<(usize, HostTold)>>,
     failed: AtomicU64,
     is_selected: AtomicBool,
@@ -178,6 +186,38 @@ struct WorkRoot {
 impl WorkRoot {
     fn said(&self, host: usize, text: String) {
         lock(&self.told).push((host, HostTold::Said(text)));
+    }
+
+    /// Nothing more of a host counts.
+    fn refuse(&self, host: usize, why: String) {
+        lock(&self.states)[host] = WorkState::Over;
+        self.failed.fetch_add(1, Ordering::Relaxed);
+        self.said(host, why);
+    }
+
+    /// Writes the text of an answer; whether it is one of this host.
+    fn write(&self, host: usize, answer: &WorkAnswer) -> Result<bool, ArchiveError> {
+        let mut texts = lock(&self.texts);
+        let text = &mut texts[host];
+        let taken = text.take(&answer.text).and_then(|mut taken| {
+            if answer.is_over {
+                taken.extend(text.end()?);
+            }
+            Ok(taken)
+        });
+        match taken {
+            Ok(text) if text.is_empty() => Ok(true),
+            Ok(text) => {
+                let mut out = output::stdout();
+                let written = out.write_all(&text).and_then(|()| out.flush());
+                written.map_err(|error| unsaid(Errno::from_io(&error)))?;
+                Ok(true)
+            }
+            Err(errno) => {
+                self.refuse(host, format!("it speaks for another host: {errno}"));
+                Ok(false)
+            }
+        }
     }
 
     fn has_enough(&self) -> bool {
@@ -200,14 +240,9 @@ impl HostsRoot for WorkRoot {
     }
 
     fn answered(&self, host: usize, answer: &[u8]) -> Result<(), ArchiveError> {
-        let answer: WorkAnswer = match postcard::from_bytes(answer) {
-            Ok(answer) => answer,
-            Err(_) => {
-                lock(&self.states)[host] = WorkState::Over;
-                self.failed.fetch_add(1, Ordering::Relaxed);
-                self.said(host, "its answer cannot be read".to_owned());
-                return Ok(());
-            }
+        let Ok(answer) = postcard::from_bytes::<WorkAnswer>(answer) else {
+            self.refuse(host, "its answer cannot be read".to_owned());
+            return Ok(());
         };
         if !answer.text.is_empty() || answer.is_selected || !answer.told.is_empty() {
             self.is_heard.store(true, Ordering::Relaxed);
@@ -215,10 +250,8 @@ impl HostsRoot for WorkRoot {
         if answer.is_selected {
             self.is_selected.store(true, Ordering::Relaxed);
         }
-        if !answer.text.is_empty() {
-            let mut out = output::stdout();
-            let written = out.write_all(&answer.text).and_then(|()| out.flush());
-            written.map_err(|error| unsaid(Errno::from_io(&error)))?;
+        if !self.write(host, &answer)? {
+            return Ok(());
         }
         for told in answer.told {
             let is_failure = matches!(told, WorkTold::Failed(_));

@@ -1,6 +1,10 @@
 //! What rows may say. A store may say anything: each row is checked where it is decoded, in the log
 //! and in tables.
-use super::{ArchivedDirectory, ArchivedObject, ArchivedPack, Commit, ContentPlace, DirectoryRows};
+use super::{
+    ArchivedDirectory, ArchivedObject, ArchivedPack, Commit, ContentPlace, DirectoryChange,
+    DirectoryRows,
+};
+use crate::name::FileName;
 use crate::pack::index::{INDEX_BYTES_MAX, PACK_BLOCKS_MAX};
 use crate::pack::member::{MemberAttributes, MemberKind};
 use crate::pack::write::PACK_MEMBERS_MAX;
@@ -43,7 +47,9 @@ impl Checked for ArchivedDirectory {
 
 impl Checked for ArchivedPack {
     fn is_valid(&self) -> bool {
-        self.members as usize <= PACK_MEMBERS_MAX
+        let are_names = [&self.first, &self.last].into_iter().all(|name| FileName::is_name(name));
+        (self.members == 0 || are_names)
+            && self.members as usize <= PACK_MEMBERS_MAX
             && self.files <= self.members
             && self.index_bytes <= INDEX_BYTES_MAX
             && self.tar_bytes <= PACK_BLOCKS_MAX * BLOCK_BYTES as u64 + 2 * INDEX_BYTES_MAX
@@ -75,13 +81,17 @@ impl Checked for ArchivedObject {
     }
 }
 
+impl Checked for DirectoryChange {
+    fn is_valid(&self) -> bool {
+        self.directory.iter().all(Checked::is_valid)
+            && self.packs.iter().all(Checked::is_valid)
+            && self.objects.iter().all(Checked::is_valid)
+    }
+}
+
 impl Checked for Commit {
     fn is_valid(&self) -> bool {
-        self.changes.iter().all(|change| {
-            change.directory.iter().all(Checked::is_valid)
-                && change.packs.iter().all(Checked::is_valid)
-                && change.objects.iter().all(Checked::is_valid)
-        })
+        self.changes.iter().all(Checked::is_valid)
     }
 }
 

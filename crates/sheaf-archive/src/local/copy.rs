@@ -88,14 +88,15 @@ pub struct LocalCopyReport {
     pub failed: u64,
 }
 
+/// Hosts report what they like: a sum stays at the most that can be counted.
 impl AddAssign for LocalCopyReport {
     fn add_assign(&mut self, other: Self) {
-        self.files += other.files;
-        self.directories += other.directories;
-        self.bytes += other.bytes;
-        self.skipped += other.skipped;
-        self.attributes_left += other.attributes_left;
-        self.failed += other.failed;
+        self.files = self.files.saturating_add(other.files);
+        self.directories = self.directories.saturating_add(other.directories);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.skipped = self.skipped.saturating_add(other.skipped);
+        self.attributes_left = self.attributes_left.saturating_add(other.attributes_left);
+        self.failed = self.failed.saturating_add(other.failed);
     }
 }
 

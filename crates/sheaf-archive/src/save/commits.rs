@@ -51,8 +51,8 @@ pub(super) struct RefusedChanges {
 
 impl RefusedChanges {
     fn add(&mut self, of: &WaitingChange) {
-        self.stored += of.report.stored;
-        self.stored_bytes += of.report.stored_bytes;
+        self.stored = self.stored.saturating_add(of.report.stored);
+        self.stored_bytes = self.stored_bytes.saturating_add(of.report.stored_bytes);
     }
 
     /// A report without files whose changes were refused, and with the directories of these as failed.
@@ -60,7 +60,7 @@ impl RefusedChanges {
         SaveReport {
             stored: report.stored.saturating_sub(self.stored),
             stored_bytes: report.stored_bytes.saturating_sub(self.stored_bytes),
-            failed: report.failed + self.errors.len() as u64,
+            failed: report.failed.saturating_add(self.errors.len() as u64),
             ..report
         }
     }

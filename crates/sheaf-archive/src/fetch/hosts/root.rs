@@ -161,7 +161,7 @@ impl FetchRoot {
 impl HostsRoot for FetchRoot {
     fn so_far(&self) -> Option<(u64, u64)> {
         let report = self.report();
-        Some((report.fetched + report.unchanged, report.fetched_bytes))
+        Some((report.fetched.saturating_add(report.unchanged), report.fetched_bytes))
     }
 
     fn next(&self, number: usize) -> Result<HostStep, ArchiveError> {
@@ -235,7 +235,7 @@ impl HostsRoot for FetchRoot {
         let mut host = lock(&self.hosts[number]);
         if !matches!(host.at, FetchStage::Over) {
             host.at = FetchStage::Over;
-            host.report.failed += 1;
+            host.report.failed = host.report.failed.saturating_add(1);
             drop(host);
             self.tell(number, why.to_owned());
         }

@@ -9,6 +9,7 @@ use super::message::{
     ToHost, encoded,
 };
 use crate::archive::{Archive, ArchiveError, ArchiveEvent};
+use crate::catalog::{Checked, DirectoryChange};
 use crate::hosts::{AskedNumbers, HostNumbers, HostStep, HostTold, HostsRoot, StoreMark};
 use crate::lease::Writing;
 use crate::path::ArchivePath;
@@ -290,7 +291,7 @@ impl SaveRoot {
                 is.err().map(|errno| format!("{}: cannot be stored: {errno}", path.display()))
             });
             if let Some(missing) = missing {
-                state.report.failed += 1;
+                state.failed(1);
                 return self.lose(state, host, &missing);
             }
         }
@@ -302,7 +303,7 @@ impl SaveRoot {
             if *first != known {
                 let why = "sees other files under these names than the first host (inode): they are \
                            not shared";
-                state.report.failed += 1;
+                state.failed(1);
                 return self.lose(state, host, why);
             }
             return Ok(());
@@ -334,12 +335,12 @@ impl SaveRoot {
             if let (Ok(is), Some(name)) = (is, name)
                 && self.options.exclude.fits(name, is.is_directory, || path.clone(), 0)
             {
-                state.report.skipped += 1;
+                state.report.skipped = state.report.skipped.saturating_add(1);
                 continue;
             }
             match (is, name) {
                 (Err(errno), _) => {
-                    state.report.failed += 1;
+                    state.failed(1);
                     let text = format!("{}: cannot be stored: {errno}", path.display());
                     state.said(host, text);
                 }
@@ -435,7 +436,7 @@ impl SaveRoot {
         if state.pools[pool].replaced.len() < REPLACED_MAX {
             return state.pools[pool].replaced.push((of, was));
         }
-        state.report.failed += 1;
+        state.failed(1);
         let error = ArchiveError::InTheWay { path: of.to, what: "a file" };
         state.said(host, error.to_string());
     }
@@ -461,7 +462,7 @@ impl SaveRoot {
                 }
                 Ok(false) => {}
                 Err(error) => {
-                    state.report.failed += 1;
+                    state.failed(1);
                     state.said(host, error.to_string());
                 }
             }
@@ -479,7 +480,8 @@ impl SaveRoot {
     ) -> Result<(), ArchiveError> {
         // A host that was given up holds no directory any more, so its late changes do not count.
         let Some(given) = state.hosts[host].given.get_mut(&id) else { return Ok(()) };
-        let Some(is) = given.of.is.clone().filter(|is| is.path == change.change.path) else {
+        let is_own = |is: &Arc<SavedDirectory>| is_own(&change.change, &is.path);
+        let Some(is) = given.of.is.clone().filter(is_own) else {
             return self.lose(state, host, UNREADABLE);
         };
         given.report = given.report + report;
@@ -518,7 +520,7 @@ impl SaveRoot {
             let undone = std::mem::take(&mut state.pools[pool].waiting);
             let replaced = std::mem::take(&mut state.pools[pool].replaced);
             let count = (undone.len() + replaced.len()).max(1) as u64;
-            state.report.failed += count;
+            state.failed(count);
             for undone in undone {
                 state.report = state.report + undone.kept;
             }
@@ -554,7 +556,7 @@ impl SaveRoot {
 impl HostsRoot for SaveRoot {
     fn so_far(&self) -> Option<(u64, u64)> {
         let report = self.report();
-        Some((report.stored + report.unchanged, report.stored_bytes))
+        Some((report.stored.saturating_add(report.unchanged), report.stored_bytes))
     }
 
     fn next(&self, host: usize) -> Result<HostStep, ArchiveError> {
@@ -636,6 +638,12 @@ impl HostsRoot for SaveRoot {
     }
 }
 
+/// Whether a change says only what is in this directory: a host that moved or removed others would do so to those of
+/// other hosts.
+fn is_own(change: &DirectoryChange, path: &ArchivePath) -> bool {
+    change.path == *path && change.tree.is_none() && !change.removed && change.is_valid()
+}
+
 const UNREADABLE: &str = "its answer is none: it is another version";
 
 impl WaitingDirectory {
@@ -651,6 +659,10 @@ impl WaitingDirectory {
 }
 
 impl RootState {
+    fn failed(&mut self, count: u64) {
+        self.report.failed = self.report.failed.saturating_add(count);
+    }
+
     fn said(&mut self, host: usize, text: String) {
         self.told.push((host, HostTold::Said(text)));
     }
