@@ -280,16 +280,20 @@ impl Writer {
     /// Makes a symbolic link, in place of any other that is no directory.
     pub fn symlink(&self, path: &Path, target: &[u8], attrs: &Attrs) -> Result<(), Errno> {
         let target = Path::new(OsStr::from_bytes(target));
-        let mut attributes = Attributes { mode: None, sole_lists: false, ..self.attributes(attrs) };
-        if self.lenient {
-            attributes.xattrs.clear();
-        }
+        let attributes = Attributes { mode: None, sole_lists: false, ..self.attributes(attrs) };
         self.replace(path, |name| {
             self.export.symlink(target, name)?;
             if attributes == Attributes::default() {
                 return Ok(());
             }
-            self.export.set_attributes(name, &attributes, false)
+            let set = |attributes| self.export.set_attributes(name, attributes, false);
+            match set(&attributes) {
+                // Few users may give a link extended attributes, and few file systems keep them.
+                Err(_) if self.lenient && !attributes.xattrs.is_empty() => {
+                    set(&Attributes { xattrs: Vec::new(), ..attributes.clone() })
+                }
+                done => done,
+            }
         })
     }
 

@@ -153,7 +153,7 @@ impl SourceReader<'_> {
             return Ok(());
         }
         let done = match metadata.kind {
-            FileKind::Directory => self.tree(path),
+            FileKind::Directory => self.tree(path, &metadata),
             // Without directories in play, a pipe or a device is what comes out of it.
             FileKind::Fifo | FileKind::CharDevice | FileKind::BlockDevice
                 if !self.options.recursive =>
@@ -203,8 +203,8 @@ impl SourceReader<'_> {
         }
     }
 
-    /// A directory with all beneath it.
-    fn tree(&mut self, path: &Path) -> Result<(), Halt> {
+    /// A directory with all beneath it, which was found to be this one.
+    fn tree(&mut self, path: &Path, found: &Metadata) -> Result<(), Halt> {
         let root = self.root.clone()?;
         // The walk is confined to its root, which does not follow the system's magic links.
         let start = std::fs::canonicalize(path)?;
@@ -221,6 +221,10 @@ impl SourceReader<'_> {
             };
             let Some(metadata) = &entry.metadata else { continue };
             let relative = entry.relative.as_os_str().as_bytes();
+            // A link may have taken its place before the walk began, which would lead to what nobody has named.
+            if relative.is_empty() && metadata.id() != found.id() {
+                return Err(Errno::STALE.into());
+            }
             // Each file is read from the directory in which it was found.
             self.root = walk.here();
             let done = self.one(&entry.path, relative, metadata, self.options.dereference);

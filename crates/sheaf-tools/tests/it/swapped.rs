@@ -136,6 +136,45 @@ fn recursive_copy_does_not_follow_swapped_links() {
     }
 }
 
+/// What is named is exchanged itself, between a look at it and the walk through it.
+#[test]
+fn named_directory_that_is_swapped_leads_to_no_other() {
+    let here = tempfile::tempdir().unwrap();
+    let (named, secret) = (here.path().join("t"), here.path().join("secret"));
+    for (dir, file) in [(&named, "own"), (&secret, "secret")] {
+        std::fs::create_dir(dir).unwrap();
+        std::fs::write(dir.join(file), "content").unwrap();
+    }
+    let link = here.path().join("l");
+    symlink(&secret, &link).unwrap();
+    let is_over = AtomicBool::new(false);
+    let swap = || {
+        while !is_over.load(Ordering::Relaxed) {
+            renameat_with(CWD, &named, CWD, &link, RenameFlags::EXCHANGE).unwrap();
+        }
+    };
+    let cluster = Cluster::new(1);
+    let options = CopyOptions { recursive: true, sync: false, ..CopyOptions::default() };
+    std::thread::scope(|scope| {
+        scope.spawn(swap);
+        run(async {
+            let client = cluster.client("flat");
+            for round in 0..300 {
+                let to = cluster.target(&format!("/to{round}"));
+                let sources = vec![Source::Path(named.clone())];
+                put(&client, sources, &to, &options, &mut |_| {}).await.unwrap();
+            }
+        });
+        is_over.store(true, Ordering::Relaxed);
+    });
+    let taken = |round: &usize| {
+        let to = cluster.path(0, &format!("/to{round}"));
+        // A link is copied as one.
+        !to.is_symlink() && to.join("secret").exists()
+    };
+    assert_eq!((0..300).filter(taken).count(), 0);
+}
+
 /// What root copies into a user's tree does not go through that user's links to what is not that user's.
 #[test]
 fn recursive_copy_does_not_write_through_links_of_others() {

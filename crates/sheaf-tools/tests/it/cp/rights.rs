@@ -350,3 +350,28 @@ fn group_of_a_list_has_no_more_than_the_mask() {
         assert_eq!(mode_without_list(0o664, damaged), 0o604, "{damaged:?}");
     }
 }
+
+/// As GNU cp has it: a link may have attributes of its own, though few do.
+#[test]
+fn link_keeps_its_extended_attributes() {
+    let here = tempfile::tempdir().unwrap();
+    let (link, name, flags) = (here.path().join("l"), "trusted.x", rustix::fs::XattrFlags::empty());
+    std::os::unix::fs::symlink("nothing", &link).unwrap();
+    if rustix::fs::lsetxattr(&link, name, b"value", flags).is_err() {
+        return sheaf_testing::skipped("links have no extended attributes here");
+    }
+    let cluster = Cluster::new(1);
+    let options = CopyOptions { sync: false, ..CopyOptions::archive() };
+    copy(&cluster, &link, "/l", &options);
+    let to = here.path().join("to");
+    let got = run(async {
+        let client = cluster.client("flat");
+        get(&client, &[cluster.target("/l")], &to, &options, &mut |_| {}).await.unwrap()
+    });
+    assert!(got.outcome.is_ok(), "{got:?}");
+    for copied in [cluster.path(0, "l"), to.join("n1/l")] {
+        let mut value = [0; 16];
+        let length = rustix::fs::lgetxattr(&copied, name, &mut value[..]);
+        assert_eq!(length.map(|length| value[..length].to_vec()), Ok(b"value".to_vec()));
+    }
+}
