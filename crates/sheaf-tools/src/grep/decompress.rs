@@ -1,11 +1,14 @@
 //! Reading compressed files (`-z`), by pure Rust decoders in this process: no host needs a
 //! program for it, and a file that was opened beneath the export stays the file that is read.
+use flate2::bufread::GzDecoder;
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use std::io::{self, BufRead, Read};
 
 /// Enough of the front of a file to tell how it is compressed.
 const MAGIC_BYTES: usize = 32;
+/// What is read at once of a gzip file.
+const GZIP_BYTES: usize = 32 << 10;
 /// The most memory the window of an xz stream may ask for.
 const XZ_MEMORY_KIB_MAX: u32 = 128 << 10;
 
@@ -27,7 +30,7 @@ pub fn reader<'a>(mut file: impl Read + 'a, path: &[u8]) -> io::Result<Box<dyn R
     }
     let whole = io::Cursor::new(magic).take(have as u64).chain(file);
     Ok(match &magic[..have] {
-        [0x1f, 0x8b, ..] => Box::new(flate2::read::MultiGzDecoder::new(whole)),
+        [0x1f, 0x8b, ..] => Box::new(Gzip::new(whole)),
         [b'B', b'Z', b'h', ..] => Box::new(bzip2::read::MultiBzDecoder::new(whole)),
         [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => {
             Box::new(lzma_rust2::XzReader::new_mem_limit(whole, true, XZ_MEMORY_KIB_MAX))
@@ -86,6 +89,43 @@ fn is_text(head: &[u8]) -> bool {
     };
     let is_control = |byte: &u8| byte.is_ascii_control() && !byte.is_ascii_whitespace();
     !head[..end].iter().any(is_control)
+}
+
+/// All members of a gzip file, one after the other, and zeros behind them, with which a last block may be filled.
+struct Gzip<R>(Option<GzDecoder<io::BufReader<R>>>);
+
+impl<R: Read> Gzip<R> {
+    fn new(source: R) -> Self {
+        Self(Some(GzDecoder::new(io::BufReader::with_capacity(GZIP_BYTES, source))))
+    }
+
+    /// What is behind a member.
+    fn behind(mut source: io::BufReader<R>) -> io::Result<Self> {
+        loop {
+            let head = source.fill_buf()?;
+            let zeros = head.iter().take_while(|byte| **byte == 0).count();
+            match head {
+                [] => return Ok(Self(None)),
+                [0, ..] => source.consume(zeros),
+                [0x1f, ..] => return Ok(Self(Some(GzDecoder::new(source)))),
+                _ => return Err(io::Error::new(io::ErrorKind::InvalidData, "behind its end")),
+            }
+        }
+    }
+}
+
+impl<R: Read> Read for Gzip<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        while let Some(decoder) = &mut self.0 {
+            let have = decoder.read(out)?;
+            if have > 0 || out.is_empty() {
+                return Ok(have);
+            }
+            let source = self.0.take().map(GzDecoder::into_inner);
+            *self = source.map(Self::behind).transpose()?.unwrap_or(Self(None));
+        }
+        Ok(0)
+    }
 }
 
 /// All frames of a zstd file, one after the other.
@@ -202,6 +242,22 @@ pub(super) mod tests {
             assert!(read(&[&front[..], b"\x04\x22\x4d\x18"].concat()).is_err(), "LZ4 behind it");
             assert!(read(&front[..front.len() - 1]).is_err(), "a frame that is cut");
         }
+    }
+
+    /// As gzip, which reads what is padded, and takes something else behind its end for an error.
+    #[test]
+    fn zeros_behind_gzip_are_padding_and_other_bytes_are_damage() {
+        let data = b"needle here\n".repeat(1000);
+        let Some(file) = compressed("gzip", &data) else { return };
+        let zeros = [0; 100_000];
+        assert_eq!(read(&[&file[..], &zeros].concat()).unwrap(), data);
+        assert_eq!(read(&[&file[..], &zeros, &file].concat()).unwrap(), data.repeat(2));
+        for behind in [&b"garbage"[..], b"\0\0garbage"] {
+            let error = read(&[&file[..], behind].concat()).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        }
+        let cut = read(&[&file[..], &file[..file.len() - 1]].concat()).unwrap_err();
+        assert_eq!(cut.kind(), io::ErrorKind::UnexpectedEof);
     }
 
     #[test]

@@ -156,6 +156,8 @@ impl Engine {
         if self.options.stats {
             stats.lines = lines;
             stats.bytes = seen.bytes.get();
+            // One that could not be read to its end, and has lines, was searched.
+            stats.files = stats.files.max(stats.files_matched);
         }
         sink.stats(stats);
         flow
