@@ -173,7 +173,8 @@ impl Edited {
     /// How many files were changed on all hosts.
     #[must_use]
     pub fn files(&self) -> u64 {
-        self.changed.iter().map(|(files, hosts)| files.saturating_mul(hosts.len())).sum()
+        let of_hosts = self.changed.iter().map(|(files, hosts)| files.saturating_mul(hosts.len()));
+        of_hosts.fold(0, u64::saturating_add)
     }
 }
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use sheaf_file::Algorithm;
 use sheaf_group::Client;
 use sheaf_group::Outcome;
-use sheaf_group::entry::{Entry, Merged};
+use sheaf_group::entry::{Entry, EntryKind, Merged};
 use sheaf_group::tool::Tools;
 
 pub mod check;
@@ -60,6 +60,9 @@ impl ReportChoice {
             Self::Digest(algorithm) => {
                 let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
                 entry.text.len() == algorithm.digits() && entry.text.iter().all(is_digit)
+            }
+            Self::Usage(options) if matches!(entry.kind, EntryKind::Line | EntryKind::Count) => {
+                options.may_say(entry.text)
             }
             _ => true,
         }

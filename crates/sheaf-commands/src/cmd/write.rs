@@ -93,7 +93,8 @@ impl WriteArgs {
                 vec![MISSING, BESIDE, MOUNTED, OPEN]
             }
             WriteOptions { create: false, .. } => vec![MISSING, OPEN, INPUT],
-            WriteOptions { way: WriteWay::Replace, .. } => vec![BESIDE, MOUNTED, OPEN],
+            // Where --create makes it, that needs a right to the directory, whichever way it is written.
+            WriteOptions { way: WriteWay::Replace, .. } => vec![MOUNTED, OPEN],
             WriteOptions { .. } => vec![OPEN, INPUT],
         }
     }
@@ -143,7 +144,8 @@ pub fn run(args: &WriteArgs, global: &GlobalArgs) -> Result<Exit> {
         let mut written = written.map_err(sheaf_cli::addresses::stop)?;
         let mut leaves = RangeSet::new();
         written.changed.iter().for_each(|(_, hosts)| leaves.union_with(hosts));
-        let files = written.changed.iter().map(|(files, hosts)| files * hosts.len()).sum();
+        let files = written.changed.iter().map(|(files, hosts)| files.saturating_mul(hosts.len()));
+        let files = files.fold(0, u64::saturating_add);
         if args.excl && edit.verbose && !edit.dry_run && !leaves.is_empty() {
             let text = format!("created with {} bytes", written.bytes).into_bytes();
             for target in &targets {

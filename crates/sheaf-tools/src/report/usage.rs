@@ -95,6 +95,17 @@ impl UsageReportOptions {
         if self.apparent { usage.apparent_bytes } else { usage.disk_bytes }
     }
 
+    /// Whether the text of a row has a size, and a time if that is asked for, in front of its path.
+    pub(super) fn may_say(&self, text: &[u8]) -> bool {
+        let is_of = |field: &[u8], bytes: &[u8]| {
+            !field.is_empty() && field.iter().all(|byte| bytes.contains(byte))
+        };
+        let mut fields = text.split(|byte| *byte == b'\t');
+        fields.next().is_some_and(|size| is_of(size, b"0123456789.KMGTPE"))
+            && (!self.time || fields.next().is_some_and(|time| is_of(time, b"-0123456789")))
+            && fields.next().is_some()
+    }
+
     fn text(&self, bytes: u64) -> String {
         if self.human { human::size(bytes) } else { bytes.div_ceil(self.unit.bytes()).to_string() }
     }
