@@ -45,6 +45,7 @@ pub(crate) use grace::Grace;
 pub use lending::LOAN_TERM;
 pub(crate) use lock_table::{LockOwner, RangeLock, set as set_range};
 pub use serving::service;
+pub(crate) use submounts::SUB_MOUNTS_MAX;
 
 /// Too many threads hang in the file system of a file: nothing was done.
 const NO_PLACE: Errno = Errno(libc::EXFULL);

@@ -8,6 +8,7 @@
 use super::point::MountOptions;
 use super::{Mounted, Remote, mounted_below};
 use crate::message::{FileAnswer, FileCall, FileCaller, NodeOp, SubMountEnd, decoded, encoded};
+use crate::owner::SUB_MOUNTS_MAX;
 use rustc_hash::FxHashMap;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
 use sheaf_core::{Errno, lock};
@@ -99,6 +100,11 @@ pub(super) async fn keep<R: Remote>(remote: Arc<R>, point: PathBuf, options: Mou
         };
         done.clear();
         for (node, place) in wanted {
+            // A host may name any number of them.
+            if mounts.len() >= SUB_MOUNTS_MAX && !mounts.contains_key(&node) {
+                done.push((node, SubMountEnd::Failed));
+                continue;
+            }
             let (asks, options) = (Arc::clone(&remote), options.clone());
             let (above, within) = (point.clone(), place.clone());
             let (remote, point) = (Arc::clone(&remote), point.clone());

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 /// File systems of one client at most. More are shown as directories of the file system above them.
-const SUB_MOUNTS_MAX: usize = 1024;
+pub(crate) const SUB_MOUNTS_MAX: usize = 1024;
 
 /// File systems below one at most that are told at once.
 const BELOW_MAX: usize = 64;
