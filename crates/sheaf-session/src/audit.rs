@@ -24,10 +24,14 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
+use text::{TEXT_CHARS_MAX, cut, normal, quoted, said};
 use underway::UnderWay;
 
 pub(crate) mod journal;
+mod text;
 mod underway;
+
+pub(crate) use text::plain;
 
 /// The name under which servers send their lines to the root.
 const AUDIT: &str = "audit";
@@ -35,8 +39,6 @@ const AUDIT: &str = "audit";
 pub(crate) const AUDIT_FILE: &str = "audit";
 /// A file of a host is begun anew when it has become so long; one older is kept.
 const FILE_BYTES_MAX: u64 = 4 << 20;
-/// The longest text of a path or a command in a line.
-const TEXT_CHARS_MAX: usize = 1024;
 /// Paths of a note are cut to this length before some are left out.
 const NOTE_PATH_CHARS_MIN: usize = 40;
 /// How long the root waits for equal lines of other hosts.
@@ -259,7 +261,12 @@ impl Folded {
     fn add(&mut self, note: AuditNote, leaf: u32, now: Instant) {
         // It is the word of that host.
         let AuditNote { uid, from, command, paths, more, end, .. } = note;
-        let [from, command, end] = [from, command, end].map(|text| plain(&text));
+        let [from, command] = [from, command].map(|text| said(&plain(&text)));
+        let end = plain(&end);
+        let why = ["refused: ", "failed: "]
+            .into_iter()
+            .find_map(|how| Some((how, end.strip_prefix(how)?)));
+        let end = why.map_or_else(|| said(&end), |(how, why)| format!("{how}{}", said(why)));
         let note = AuditNote { number: 0, uid, from, command, paths, more, end };
         if let Some((leaves, _)) = self.waiting.get(&note)
             && leaves.contains(leaf)
@@ -383,76 +390,6 @@ impl AuditNote {
             }
         }
     }
-}
-
-/// A path without empty parts and `.`, which only make it longer.
-fn normal(path: &str) -> String {
-    let parts = path.split('/').filter(|part| !matches!(*part, "" | "."));
-    let parts: Vec<&str> = parts.collect();
-    let root = if path.starts_with('/') { "/" } else { "" };
-    match parts.is_empty() && root.is_empty() {
-        true => path.to_owned(),
-        false => root.to_owned() + &parts.join("/"),
-    }
-}
-
-/// At most so many characters of a path: its beginning, a sign and its last name, or the ends of that
-/// where it is too long itself.
-fn cut(path: &str, chars_max: usize) -> String {
-    let chars: Vec<char> = path.chars().collect();
-    if chars.len() <= chars_max {
-        return path.to_owned();
-    }
-    let room = chars_max.saturating_sub(1);
-    let name = chars.iter().rev().take_while(|char| **char != '/').count() + 1;
-    let tail = if name <= room { name.max(room / 2) } else { room / 2 };
-    let (head, tail) = (&chars[..room - tail], &chars[chars.len() - tail..]);
-    head.iter().chain(&['…']).chain(tail).collect()
-}
-
-/// A path as a part of a line: in quotes where it could be taken for more than one path or for the
-/// end of the line.
-fn quoted(path: &str) -> String {
-    // Many characters beyond ASCII look like a blank or a colon, or like nothing.
-    let is_safe = |c: char| c.is_ascii_graphic() && !",:\"\\".contains(c);
-    if !path.is_empty() && path.chars().all(is_safe) {
-        return path.to_owned();
-    }
-    let mut quoted = String::from("\"");
-    for char in path.chars() {
-        match char {
-            '"' | '\\' => quoted.extend(['\\', char]),
-            char if is_unprintable(char) => quoted.extend(char.escape_default()),
-            char => quoted.push(char),
-        }
-    }
-    quoted.push('"');
-    quoted
-}
-
-/// Whether a character has no shape of its own: controls, and Unicode's categories Cf, Zl and Zp. They
-/// split or reorder lines where these are shown.
-fn is_unprintable(char: char) -> bool {
-    char.is_control()
-        || matches!(char, '\u{ad}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}'
-            | '\u{890}'..='\u{891}' | '\u{8e2}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
-            | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
-            | '\u{fff9}'..='\u{fffb}' | '\u{110bd}' | '\u{110cd}' | '\u{13430}'..='\u{1343f}'
-            | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0001}'
-            | '\u{e0020}'..='\u{e007f}')
-}
-
-/// A text as a part of a line: without characters that have no shape, and not too long.
-pub(crate) fn plain(text: &str) -> String {
-    let mut plain = String::new();
-    for char in text.chars().take(TEXT_CHARS_MAX) {
-        if is_unprintable(char) {
-            plain.extend(char.escape_default());
-        } else {
-            plain.push(char);
-        }
-    }
-    plain
 }
 
 /// The lines of a host's server.
@@ -672,6 +609,31 @@ mod tests {
         let paths: Vec<String> = (1..=40).map(|at| format!("/d/{at}")).collect();
         let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
         assert!(note(&paths, ChangeEnd::Done).line("login", None).contains("/d/39, /d/40: done"));
+    }
+
+    /// What a host says of its command and its end is not taken for a line about another host.
+    #[test]
+    fn text_of_a_host_stays_a_part_of_its_line() {
+        let line = |command: &str, end: &str| {
+            let mut folded = Folded::default();
+            let note = note(&["/x"], ChangeEnd::Done);
+            let note = AuditNote { command: command.to_owned(), end: end.to_owned(), ..note };
+            folded.add(note, 2, Instant::now());
+            let taken = folded.take(Instant::now() + FOLD_TIME * 2);
+            taken[0].0.line("login", Some("h2"))
+        };
+        for (command, end) in [
+            ("view chmod 640, chown :3", "done"),
+            ("open for writing, fchown 1:2", "2 paths failed"),
+            ("rm -r", "refused: Permission denied (EACCES)"),
+        ] {
+            let expected = format!("user 1001 on h3: {command} on h2: /x: {end}");
+            assert_eq!(line(command, end), expected);
+        }
+        assert_eq!(
+            line("rm -r on h3: /data: done; cp", "done\u{2003}"),
+            "user 1001 on h3: \"rm -r on h3: /data: done; cp\" on h2: /x: \"done\u{2003}\""
+        );
     }
 
     #[test]
