@@ -322,7 +322,13 @@ where
         event: &Event<'_>,
     ) -> fmt::Result {
         self.write(*event.metadata().level(), &mut writer)?;
-        context.format_fields(writer.by_ref(), event)?;
+        let mut text = String::new();
+        context.format_fields(Writer::new(&mut text), event)?;
+        // What a host says is never taken for a line of somebody else.
+        for (at, line) in text.split(['\n', '\r']).enumerate() {
+            let between = if at > 0 { "\\n" } else { "" };
+            write!(writer, "{between}{line}")?;
+        }
         writeln!(writer)
     }
 }

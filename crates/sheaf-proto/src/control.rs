@@ -435,6 +435,24 @@ pub enum Notice {
     },
 }
 
+/// The longest text of a notice: notices are kept, and told to every client.
+const NOTICE_TEXT_BYTES_MAX: usize = 1024;
+
+impl Notice {
+    /// Cuts off what is too long of its text.
+    pub(crate) fn cut(&mut self) {
+        let text = match self {
+            Self::Lost { cause, .. } | Self::Stranded { cause, .. } => cause,
+            Self::StateLost { service, .. } => service,
+            Self::FilterFailed { message, .. } => message,
+            _ => return,
+        };
+        if text.len() > NOTICE_TEXT_BYTES_MAX {
+            text.truncate(text.floor_char_boundary(NOTICE_TEXT_BYTES_MAX));
+        }
+    }
+}
+
 /// The frame of an assignment.
 #[must_use]
 pub fn assign(assign: &Assign) -> Bytes {

@@ -22,7 +22,7 @@ use sheaf_core::{Errno, RangeSet, lock};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -407,6 +407,33 @@ async fn carry_down(
     }
 }
 
+/// How long warnings of one leaf are counted only: whoever comes again and again would push the audit out of the log.
+const WARNED_TIME: Duration = Duration::from_secs(60);
+
+/// When leaves were warned of last, and how many warnings there were since.
+#[derive(Default)]
+struct Warned(FxHashMap<u32, (Instant, u64)>);
+
+impl Warned {
+    fn warn(&mut self, leaf: u32, text: &str) {
+        if let Some(before) = self.add(leaf, Instant::now()) {
+            let more = if before > 0 { format!(", {before} such since") } else { String::new() };
+            tracing::warn!(leaf, "{text}{more}");
+        }
+    }
+
+    /// How many there were since the last that was said, if this one is to be said.
+    fn add(&mut self, leaf: u32, now: Instant) -> Option<u64> {
+        match self.0.get_mut(&leaf) {
+            Some((said, more)) if now.duration_since(*said) < WARNED_TIME => {
+                *more += 1;
+                None
+            }
+            _ => Some(self.0.insert(leaf, (now, 0)).map_or(0, |(_, more)| more)),
+        }
+    }
+}
+
 impl Network {
     /// At the root of a session: lets in clients that come to the gates of its hosts, for as long
     /// as this is polled and `rules` admit them. `about` is what a client on a leaf is told. `news`
@@ -421,6 +448,7 @@ impl Network {
     ) {
         let topology = Arc::new(topology.clone());
         let mut clients = tokio::task::JoinSet::new();
+        let warned = Arc::<Mutex<Warned>>::default();
         loop {
             let want = self.wanted(GATE).await;
             while clients.try_join_next().is_some() {}
@@ -437,17 +465,18 @@ impl Network {
                 continue;
             }
             let Ok(number) = <[u8; 8]>::try_from(&want.note[..]) else {
-                tracing::warn!(leaf = want.leaf, "a gate asks for nothing that is known here");
+                lock(&warned).warn(want.leaf, "a gate asks for nothing that is known here");
                 continue;
             };
             news(want.leaf, GateNews::Entered);
             let (network, topology, about) =
                 (self.clone(), Arc::clone(&topology), about(want.leaf));
-            let rules = Arc::clone(rules);
+            let (rules, warned) = (Arc::clone(rules), Arc::clone(&warned));
             clients.spawn(async move {
                 let relayed = network.relay(want.leaf, number, &topology, (&*rules, &about));
                 if let Err(error) = relayed.await {
-                    tracing::warn!(leaf = want.leaf, %error, "a client was not let in");
+                    let text = format!("a client was not let in: {error}");
+                    lock(&warned).warn(want.leaf, &text);
                 }
             });
         }
@@ -480,9 +509,9 @@ impl Network {
     /// Sends a client away, and waits until it has read why.
     async fn refuse(&self, stream: &Stream, why: &str) -> io::Result<()> {
         stream.send(BYTES, &refusal(why), None).await;
-        let deadline = std::time::Instant::now() + REFUSAL_WAIT;
-        while stream.has_members() && std::time::Instant::now() < deadline {
-            let look = deadline.min(std::time::Instant::now() + HOST_LOOK);
+        let deadline = Instant::now() + REFUSAL_WAIT;
+        while stream.has_members() && Instant::now() < deadline {
+            let look = deadline.min(Instant::now() + HOST_LOOK);
             // It says nothing but that it has left.
             if stream.recv_until(look).await.is_ok_and(|result| result.tag == LEFT) {
                 break;
@@ -493,9 +522,9 @@ impl Network {
 
     /// Who the client is; `None` when it has left.
     async fn who(&self, stream: &Stream) -> io::Result<Option<Who>> {
-        let deadline = std::time::Instant::now() + WHO_TIMEOUT;
+        let deadline = Instant::now() + WHO_TIMEOUT;
         loop {
-            let look = deadline.min(std::time::Instant::now() + HOST_LOOK);
+            let look = deadline.min(Instant::now() + HOST_LOOK);
             match stream.recv_until(look).await {
                 Ok(result) if result.tag == WHO => {
                     let bytes = result.payload.unwrap_or_default();
@@ -505,7 +534,7 @@ impl Network {
                 }
                 Ok(_) => return Err(io::ErrorKind::InvalidData.into()),
                 Err(_) if !stream.has_members() => return Ok(None),
-                Err(_) if std::time::Instant::now() >= deadline => {
+                Err(_) if Instant::now() >= deadline => {
                     return Err(io::ErrorKind::TimedOut.into());
                 }
                 Err(_) => {}
@@ -549,6 +578,15 @@ impl Network {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn warnings_of_one_leaf_are_counted_for_a_while() {
+        let (mut warned, now) = (Warned::default(), Instant::now());
+        assert_eq!((warned.add(3, now), warned.add(4, now)), (Some(0), Some(0)));
+        assert_eq!((0..900).filter_map(|_| warned.add(3, now)).count(), 0);
+        assert_eq!(warned.add(3, now + WARNED_TIME), Some(900));
+        assert_eq!(warned.add(3, now + WARNED_TIME * 2), Some(0));
+    }
 
     #[test]
     fn users_leave_clients_to_each_other_and_to_the_owner() {

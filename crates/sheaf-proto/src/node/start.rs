@@ -83,6 +83,7 @@ impl Node {
     ) -> Result<(), Violation> {
         let mut notice: Notice = control::decode(Kind::Notice, body)?;
         self.check_notice(link, &notice)?;
+        notice.cut();
         if let Notice::Machine { leaf, machine } = notice {
             let machines = vec![(leaf, machine)];
             check_machines(&machines, &self.links[link].claim)?;
