@@ -100,6 +100,7 @@ impl Opening {
     pub fn begin(global: &GlobalArgs) -> Result<Self> {
         let begun = Instant::now();
         let environment = Environment::of_this_process();
+        selected::check(global, &environment)?;
         let chosen = selected::with_variable(global, &environment);
         let (config, output) = (config_to_join(&chosen)?, Output::new(global));
         let runtime = runtime()?;

@@ -125,7 +125,8 @@ impl Pattern {
     pub(crate) fn swept(&self) -> impl Iterator<Item = Self> {
         self.alternatives.iter().flat_map(|one| {
             let is_bare = |part: &PatternPart| match part {
-                PatternPart::Literal(_) => false,
+                // It leads nowhere else.
+                PatternPart::Literal(name) => name == ".",
                 PatternPart::Name(name) => name.is_bare(),
                 PatternPart::Directories => true,
             };

@@ -85,6 +85,12 @@ impl Environment {
         self.variable(SESSION_VARIABLE).map(|name| name.to_string_lossy().into_owned())
     }
 
+    /// Whether the variable for that is there and names none, as one that was set from another that is not set.
+    #[must_use]
+    pub fn has_empty_session(&self) -> bool {
+        self.variables.get(SESSION_VARIABLE).is_some_and(|name| name.is_empty())
+    }
+
     /// The user as whom this one logged in before it became root by `sudo`.
     pub(crate) fn login_user(&self) -> Option<u32> {
         let uid = self.variable(SUDO_VARIABLE)?.to_str()?.parse().ok()?;

@@ -2,11 +2,11 @@
 
 /// What mends a login or a login shell that fails for this reason; `%h` stands for the host.
 pub fn of_login(cause: &str) -> &'static str {
-    const SAID: [(&str, &str); 18] = [
-        (
-            "has changed and you have requested",
-            "if it was installed anew, forget its old key: ssh-keygen -R %h",
-        ),
+    const NEW_KEY: &str =
+        "if you know that it was installed anew, forget its old key: ssh-keygen -R %h";
+    const SAID: [(&str, &str); 19] = [
+        ("IDENTIFICATION HAS CHANGED", NEW_KEY),
+        ("has changed and you have requested", NEW_KEY),
         ("Host key verification failed", "accept its key once, by hand: ssh %h"),
         (
             "Too many authentication failures",

@@ -1,4 +1,5 @@
 //! The session that a command uses without naming one.
+use crate::exit::Stop;
 use crate::options::GlobalArgs;
 use sheaf_session::{Environment, SESSION_VARIABLE, SessionError, Sessions, gates};
 use std::io::IsTerminal;
@@ -13,6 +14,14 @@ pub fn with_variable(global: &GlobalArgs, environment: &Environment) -> GlobalAr
         global.session = environment.session();
     }
     global
+}
+
+/// Refuses a variable that names no session: the command would mean this machine.
+pub fn check(global: &GlobalArgs, environment: &Environment) -> Result<(), Stop> {
+    if says_place(global) || !environment.has_empty_session() {
+        return Ok(());
+    }
+    Err(Stop::usage(format!("{SESSION_VARIABLE} is empty: name a session in it, or unset it")))
 }
 
 /// Whether an option says which session, or which other tree, is meant.
@@ -94,6 +103,7 @@ mod tests {
         let embedded = GlobalArgs { embedded: Some(1), ..GlobalArgs::default() };
         assert_eq!(session(&embedded), None);
         let empty = Environment::default().with(SESSION_VARIABLE, "");
-        assert_eq!(with_variable(&GlobalArgs::default(), &empty).session, None);
+        assert!(check(&GlobalArgs::default(), &empty).is_err() && check(&other, &empty).is_ok());
+        assert!(check(&GlobalArgs::default(), &Environment::default()).is_ok());
     }
 }

@@ -67,6 +67,9 @@ const LASTING: [&str; 4] = [
     "IDENTIFICATION HAS CHANGED",
 ];
 
+/// What ssh prints in a frame when a host has another key than it had.
+const CHANGED_KEY: &str = "REMOTE HOST IDENTIFICATION HAS CHANGED";
+
 /// What ssh prints when an sshd closes the connection before it has said who it is, as one does
 /// that has too many logins (`MaxStartups`). OpenSSH 9.8 and later give the reason.
 const BUSY: [&str; 6] = [
@@ -651,6 +654,12 @@ fn ended(status: Option<ExitStatus>, is_silent: bool) -> String {
 /// The last lines of a text of somebody else's, as one phrase.
 pub(super) fn phrase(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
+    // The last lines of that are how to remove the old key, and not why one should not.
+    if text.contains(CHANGED_KEY) {
+        return format!(
+            "{CHANGED_KEY}: it may be another machine, or somebody in between; Host key verification failed."
+        );
+    }
     let shown = |line: &str| -> String {
         line.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
     };
