@@ -15,8 +15,9 @@ use std::io::Write as _;
 ///
 /// An ADDR is HOSTSET:PATH, as in "n[1-64]:/etc/hosts". @all:PATH means every
 /// host of the cluster. :PATH and PATH alone mean the same, but commands that
-/// change files refuse them. A host set is written as for ClusterShell's
-/// nodeset (n[1-9/2], @group, and the operators , ! & ^). PATH is absolute.
+/// change files refuse them without -w. A host set is written as for
+/// ClusterShell's nodeset (n[1-9/2], @group, and the operators , ! & ^).
+/// PATH is absolute.
 /// Where no option and no configuration says what the hosts are, PATH alone is
 /// one of this machine and may start at the working directory; @all:PATH and
 /// :PATH are refused. Globs in PATH are expanded on the hosts.

@@ -87,8 +87,12 @@ impl ViewAudit {
 
     /// What a request is going to change, if that is recorded.
     pub(super) fn of(&self, nodes: &KnownNodes, op: &NodeOp) -> Option<ViewChange> {
-        self.0.as_ref().filter(|recorder| recorder.log.is_kept())?;
+        let recorder = self.0.as_ref()?;
+        // Most requests change nothing.
         let (command, places) = change_of(op)?;
+        if !recorder.log.is_kept() {
+            return None;
+        }
         // What has no path any more is changed all the same.
         let paths = places.iter().filter_map(|place| place.path(nodes)).collect();
         Some(ViewChange { command, paths })

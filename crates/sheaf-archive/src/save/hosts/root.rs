@@ -3,6 +3,8 @@
 //! Only the root commits. A host's records count only for the directories that the host holds. The
 //! records of a host that was given up count for none, however late they arrive.
 mod contents;
+#[cfg(test)]
+mod tests;
 
 use super::message::{
     BeginSave, DeskAnswer, FromHost, HostRecord, LinkKey, MESSAGE_BYTES, SaveItem, SourceIs,
@@ -12,6 +14,7 @@ use crate::archive::{Archive, ArchiveError, ArchiveEvent};
 use crate::catalog::{Checked, DirectoryChange};
 use crate::hosts::{AskedNumbers, HostNumbers, HostStep, HostTold, HostsRoot, StoreMark};
 use crate::lease::Writing;
+use crate::name::FileName;
 use crate::path::ArchivePath;
 use crate::save::commits::{Commits, ReplacingChange};
 use crate::save::links::StoredLink;
@@ -368,6 +371,7 @@ impl SaveRoot {
         record: HostRecord,
     ) -> Result<(), ArchiveError> {
         match record {
+            HostRecord::Begun { is, .. } if !is.is_valid() => self.lose(state, host, UNREADABLE)?,
             HostRecord::Begun { id, is } => {
                 if let Some(given) = state.hosts[host].given.get_mut(&id)
                     && given.of.is.is_none()
@@ -407,6 +411,10 @@ impl SaveRoot {
             HostRecord::IsDirectory { ask, path } => {
                 let is = self.archive.catalog().directory(&path)?.is_some();
                 state.hosts[host].answers.push((ask, DeskAnswer::IsDirectory(is)));
+            }
+            // Hosts with files of their own ask nobody.
+            HostRecord::Link { .. } | HostRecord::Linked { .. } if !self.options.is_shared => {
+                self.lose(state, host, UNREADABLE)?;
             }
             HostRecord::Link { ask, key } => state.link(host, ask, key),
             HostRecord::Linked { key, stored } => state.linked(host, key, stored),
@@ -674,10 +682,8 @@ impl RootState {
     /// A directory that is in one which a host has in hand, and of which hosts it is.
     fn found(&mut self, host: usize, id: u64, name: &[u8]) -> Option<(usize, WaitingDirectory)> {
         // It becomes a part of a path: another value would lead out of the directory.
-        let is_name = !matches!(name, b"" | b"." | b"..")
-            && !name.iter().any(|byte| matches!(byte, 0 | b'/'));
         let pool = self.pool_of(host);
-        let given = self.hosts[host].given.get_mut(&id).filter(|_| is_name)?;
+        let given = self.hosts[host].given.get_mut(&id).filter(|_| FileName::is_name(name))?;
         // They come in their order, so that who begins again finds nothing twice.
         if *name <= given.of.found[..] {
             return None;
