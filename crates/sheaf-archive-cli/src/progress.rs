@@ -6,7 +6,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget};
 use sheaf_archive::{HostNumbers, Phase, Resource, ScheduleLimits, ScheduleStats};
 use sheaf_cli::exit::Stop;
 use sheaf_cli::options::GlobalArgs;
-use sheaf_cli::output::{self, Output};
+use sheaf_cli::output::{self, Output, printable};
 use sheaf_core::lock;
 use sheaf_group::Client;
 use sheaf_records::ArchiveStats;
@@ -208,7 +208,7 @@ pub fn tell_stats(stats: &ScheduleStats, took: Duration, global: &GlobalArgs) ->
 fn tell_kind(name: &str, done: u64, ran_us: u64, cpu_us: u64) {
     output::tell(format_args!(
         "sheaf: {:<15} {done:>9} tasks  {:>9.2} s of which {:.2} computed",
-        name.replace('_', " "),
+        printable(&name.replace('_', " ")),
         ran_us as f64 / 1e6,
         cpu_us as f64 / 1e6,
     ));
@@ -216,7 +216,7 @@ fn tell_kind(name: &str, done: u64, ran_us: u64, cpu_us: u64) {
 
 fn tell_waits(resource: &str, count: u64) {
     if count > 0 {
-        output::tell(format_args!("sheaf: {count} times tasks waited for {resource}"));
+        output::tell(format_args!("sheaf: {count} times tasks waited for {}", printable(resource)));
     }
 }
 
@@ -247,17 +247,20 @@ pub fn tell_hosts_stats(
         limited.entry(&of.limiting).or_default().push(*leaf);
         for (name, done, ran_us, cpu_us) in &of.kinds {
             let all = kinds.entry(name).or_default();
-            *all = (all.0 + done, all.1 + ran_us, all.2 + cpu_us);
+            all.0 = all.0.saturating_add(*done);
+            all.1 = all.1.saturating_add(*ran_us);
+            all.2 = all.2.saturating_add(*cpu_us);
         }
         for (resource, count) in &of.waits {
-            *waits.entry(resource).or_default() += count;
+            let all = waits.entry(resource).or_default();
+            *all = all.saturating_add(*count);
         }
     }
     let hosts = counted(of_hosts.len() as u64, "host", "hosts");
     output::tell(format_args!("sheaf: took {:.2} s on {hosts}", took.as_secs_f64()));
     for (limiting, leaves) in limited {
         let hosts = client.fold(&leaves.into_iter().collect());
-        output::tell(format_args!("sheaf: limited by {limiting}: {hosts}"));
+        output::tell(format_args!("sheaf: limited by {}: {hosts}", printable(limiting)));
     }
     kinds.into_iter().for_each(|(name, (done, ran, cpu))| tell_kind(name, done, ran, cpu));
     waits.into_iter().for_each(|(resource, count)| tell_waits(resource, count));

@@ -77,6 +77,11 @@ pub enum CatalogError {
         /// Why it cannot be there.
         why: String,
     },
+    /// A commit says what cannot be, and is not made.
+    #[error(
+        "nothing was changed: an attribute, a length or a name that was to be archived cannot be"
+    )]
+    Invalid,
     /// A commit in the log is not as it was written.
     #[error(
         "commit {number} of the archive's log is damaged: {why}: bring {} back from a copy of the store",
@@ -237,7 +242,7 @@ impl CatalogError {
             | Self::Lost { .. }
             | Self::OtherLog { .. } => Errno::BADMSG,
             Self::Version { .. } => Errno::OPNOTSUPP,
-            Self::InOrder { .. } => Errno::INVAL,
+            Self::InOrder { .. } | Self::Invalid => Errno::INVAL,
             Self::Changed { .. } | Self::Removed { .. } | Self::LeaseEnded { .. } => Errno::AGAIN,
         }
     }
@@ -276,6 +281,7 @@ impl CatalogError {
             | Self::Lost { .. }
             | Self::OtherLog { .. }
             | Self::InOrder { .. }
+            | Self::Invalid
             | Self::Version { .. } => false,
         }
     }

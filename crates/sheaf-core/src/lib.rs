@@ -27,6 +27,7 @@ mod memberset;
 pub mod observer;
 pub mod place;
 mod rangeset;
+mod unprintable;
 pub mod varint;
 
 pub use boot::{boot_id, machine_names};
@@ -35,3 +36,4 @@ pub use lock::lock;
 pub use memberset::MemberSet;
 pub use rangeset::{RANGES_MAX, RangeSet};
 pub use sheaf_recorder::ProcessStat;
+pub use unprintable::is_unprintable;

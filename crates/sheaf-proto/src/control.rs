@@ -438,9 +438,31 @@ pub enum Notice {
 /// The longest text of a notice: notices are kept, and told to every client.
 const NOTICE_TEXT_BYTES_MAX: usize = 1024;
 
+/// The most ancestors in a notice: no tree is deeper.
+const NOTICE_ANCESTORS_MAX: usize = 64;
+
+/// The most addresses of a node.
+const NODE_ADDRESSES_MAX: usize = 64;
+
+/// The longest abstract name of a unix socket.
+const ABSTRACT_NAME_BYTES_MAX: usize = 107;
+
+impl DoorAddress {
+    fn is_short(&self) -> bool {
+        match self {
+            Self::Abstract(name) => name.len() <= ABSTRACT_NAME_BYTES_MAX,
+            Self::Tcp(addresses) => addresses.len() <= NODE_ADDRESSES_MAX,
+        }
+    }
+}
+
 impl Notice {
     /// Cuts off what is too long of its text.
     pub(crate) fn cut(&mut self) {
+        if let Self::Stranded { above, .. } = self {
+            above.retain(|ancestor| ancestor.address.is_short());
+            above.truncate(NOTICE_ANCESTORS_MAX);
+        }
         let text = match self {
             Self::Lost { cause, .. } | Self::Stranded { cause, .. } => cause,
             Self::StateLost { service, .. } => service,

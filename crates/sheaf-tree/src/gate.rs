@@ -13,6 +13,7 @@ use crate::launch::refusal;
 use crate::network::{Network, Stream};
 use crate::proto::control::CALLER_GROUPS_MAX;
 use crate::proto::{self, Packet};
+use crate::seldom::Seldom;
 use crate::service::{Caller, Leaf, LeafHandle, Provider, Service, ServiceError, Site};
 use crate::topology::Topology;
 use rustc_hash::FxHashMap;
@@ -407,33 +408,6 @@ async fn carry_down(
     }
 }
 
-/// How long warnings of one leaf are counted only: whoever comes again and again would push the audit out of the log.
-const WARNED_TIME: Duration = Duration::from_secs(60);
-
-/// When leaves were warned of last, and how many warnings there were since.
-#[derive(Default)]
-struct Warned(FxHashMap<u32, (Instant, u64)>);
-
-impl Warned {
-    fn warn(&mut self, leaf: u32, text: &str) {
-        if let Some(before) = self.add(leaf, Instant::now()) {
-            let more = if before > 0 { format!(", {before} such since") } else { String::new() };
-            tracing::warn!(leaf, "{text}{more}");
-        }
-    }
-
-    /// How many there were since the last that was said, if this one is to be said.
-    fn add(&mut self, leaf: u32, now: Instant) -> Option<u64> {
-        match self.0.get_mut(&leaf) {
-            Some((said, more)) if now.duration_since(*said) < WARNED_TIME => {
-                *more += 1;
-                None
-            }
-            _ => Some(self.0.insert(leaf, (now, 0)).map_or(0, |(_, more)| more)),
-        }
-    }
-}
-
 impl Network {
     /// At the root of a session: lets in clients that come to the gates of its hosts, for as long
     /// as this is polled and `rules` admit them. `about` is what a client on a leaf is told. `news`
@@ -448,7 +422,7 @@ impl Network {
     ) {
         let topology = Arc::new(topology.clone());
         let mut clients = tokio::task::JoinSet::new();
-        let warned = Arc::<Mutex<Warned>>::default();
+        let warned = Arc::<Mutex<Seldom>>::default();
         loop {
             let want = self.wanted(GATE).await;
             while clients.try_join_next().is_some() {}
@@ -578,15 +552,6 @@ impl Network {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn warnings_of_one_leaf_are_counted_for_a_while() {
-        let (mut warned, now) = (Warned::default(), Instant::now());
-        assert_eq!((warned.add(3, now), warned.add(4, now)), (Some(0), Some(0)));
-        assert_eq!((0..900).filter_map(|_| warned.add(3, now)).count(), 0);
-        assert_eq!(warned.add(3, now + WARNED_TIME), Some(900));
-        assert_eq!(warned.add(3, now + WARNED_TIME * 2), Some(0));
-    }
 
     #[test]
     fn users_leave_clients_to_each_other_and_to_the_owner() {

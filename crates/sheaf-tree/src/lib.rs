@@ -44,6 +44,7 @@ pub mod launch;
 pub mod link;
 mod network;
 pub mod probe;
+pub mod seldom;
 pub mod service;
 pub mod status;
 pub mod task;

@@ -142,7 +142,10 @@ fn tell(root: &dyn HostsRoot, client: &Client, leaves: &[u32]) {
             }
             HostTold::Stores(path) => {
                 let host = client.host(leaf).unwrap_or_default();
-                tell_name(&[host.as_bytes(), b":", path.as_os_str().as_bytes()].concat());
+                // A line is of one host.
+                let path = path.as_os_str().as_bytes().split(|byte| *byte == b'\n');
+                let path = path.collect::<Vec<_>>().join(&b"\\n"[..]);
+                tell_name(&[host.as_bytes(), b":", &path].concat());
             }
         }
     }

@@ -69,11 +69,13 @@ pub fn run(
                 done += answered;
             }
         }
-        all.failed += missing;
+        all.failed = all.failed.saturating_add(missing);
         tell_report(&all, false, global)?;
         Ok(match () {
             () if session.client().is_interrupted() => Exit::Interrupted,
-            () if done == 0 && all.directories + all.fetched + all.unchanged > 0 => Exit::Partial,
+            () if done == 0 && all.directories.max(all.fetched).max(all.unchanged) > 0 => {
+                Exit::Partial
+            }
             () if done == 0 && missing == 0 => Exit::Unreachable,
             () if all.failed > 0 => Exit::Partial,
             () => Exit::Success,

@@ -82,11 +82,13 @@ pub fn run(
         marked?;
         Ok(match () {
             () if session.client().is_interrupted() => Exit::Interrupted,
-            () if driven.done == 0 && report.directories + report.stored + report.unchanged > 0 => {
+            () if driven.done == 0
+                && report.directories.max(report.stored).max(report.unchanged) > 0 =>
+            {
                 Exit::Partial
             }
             () if driven.done == 0 => Exit::Unreachable,
-            () if report.failed + report.changing > 0 => Exit::Partial,
+            () if report.failed.max(report.changing) > 0 => Exit::Partial,
             () => Exit::Success,
         })
     });

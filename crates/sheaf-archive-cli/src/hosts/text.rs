@@ -1,22 +1,27 @@
 //! The text that a host answers with, on its way to standard output. A host speaks for itself alone, and whatever it
 //! says to the terminal is text.
 use super::work::HostWork;
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use sheaf_archive::ArchiveGrepOutput;
-use sheaf_core::Errno;
+use sheaf_core::{Errno, is_unprintable};
 use std::collections::HashSet;
+use std::fmt;
 use std::sync::Arc;
 
-/// A line that has no end yet is kept so long at most.
-const LINE_BYTES_MAX: usize = 1 << 20;
+/// The longest line, which is kept until it is whole.
+const LINE_BYTES_MAX: usize = 16 << 20;
 
-/// What the lines of a host begin with.
+/// What the lines of a host are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LineRule {
-    /// Its name and a colon, but for what is a line of a name that has several.
+    /// They begin with its name and a colon, but for what is a line of a name that has several.
     Named,
+    /// Its name and a colon stand before the path, behind other columns.
+    Listed,
     /// They are records, which name it.
     Records,
-    /// What was asked for.
+    /// What was asked for, in which hosts have no names.
     Free,
 }
 
@@ -25,6 +30,8 @@ enum LineRule {
 pub struct TextRules {
     hosts: Arc<HashSet<String>>,
     rule: LineRule,
+    /// What ends a line.
+    end: u8,
     to_terminal: bool,
 }
 
@@ -35,37 +42,39 @@ pub struct HostText {
     rules: TextRules,
     /// The beginning of a line.
     begun: Vec<u8>,
-    /// What is left of a line that was too long to be kept.
-    continues: bool,
 }
 
 impl TextRules {
     /// Those of what these hosts do.
     pub fn new(work: &HostWork, hosts: &[String], to_terminal: bool) -> Self {
-        let rule = match work {
-            HostWork::Find { json: true, .. } => LineRule::Records,
+        let (rule, ends_with_zero) = match work {
+            HostWork::Find { json: true, .. } => (LineRule::Records, false),
             HostWork::Find { tests, .. } => {
-                let is_free = |test: &String| test.starts_with("-print") && test != "-print";
-                let is_free = tests.iter().any(|test| is_free(test) || test == "-ls");
-                if is_free { LineRule::Free } else { LineRule::Named }
+                let has = |word: &str| tests.iter().any(|test| test == word);
+                let prints = [has("-print"), has("-print0"), has("-ls"), has("-printf")];
+                match prints {
+                    [_, false, false, false] => (LineRule::Named, false),
+                    [false, true, false, false] => (LineRule::Named, true),
+                    [false, false, true, false] => (LineRule::Listed, false),
+                    _ => (LineRule::Free, false),
+                }
             }
             HostWork::Grep { options, .. } => {
-                let has_names = options.names
-                    || matches!(
-                        options.output,
-                        ArchiveGrepOutput::PathsWith | ArchiveGrepOutput::PathsWithout
-                    );
-                if has_names && !options.nul { LineRule::Named } else { LineRule::Free }
+                use ArchiveGrepOutput::{PathsWith, PathsWithout};
+                let has_paths = matches!(options.output, PathsWith | PathsWithout);
+                let rule =
+                    if options.names || has_paths { LineRule::Named } else { LineRule::Free };
+                (rule, has_paths && options.nul)
             }
-            HostWork::Copy { .. } => LineRule::Named,
+            HostWork::Copy { .. } => (LineRule::Named, false),
         };
-        Self { hosts: Arc::new(hosts.iter().cloned().collect()), rule, to_terminal }
+        let end = if ends_with_zero { 0 } else { b'\n' };
+        Self { hosts: Arc::new(hosts.iter().cloned().collect()), rule, end, to_terminal }
     }
 
     /// Of this host, nothing has come yet.
     pub fn of(&self, host: &str) -> HostText {
-        let rules = self.clone();
-        HostText { host: host.to_owned(), rules, begun: Vec::new(), continues: false }
+        HostText { host: host.to_owned(), rules: self.clone(), begun: Vec::new() }
     }
 }
 
@@ -73,12 +82,15 @@ impl HostText {
     /// What is to be written now that this has come; lines are written when they are whole.
     ///
     /// # Errors
-    /// `EPROTO` for what another host would have to say.
+    /// `EPROTO` for what another host would have to say; `EMSGSIZE` for a line without an end.
     pub fn take(&mut self, text: &[u8]) -> Result<Vec<u8>, Errno> {
-        let mut out = Vec::new();
-        for part in text.split_inclusive(|byte| *byte == b'\n') {
+        let (end, mut out) = (self.rules.end, Vec::new());
+        for part in text.split_inclusive(|byte| *byte == end) {
+            if self.begun.len() + part.len() > LINE_BYTES_MAX {
+                return Err(Errno::MSGSIZE);
+            }
             self.begun.extend_from_slice(part);
-            if part.ends_with(b"\n") || self.begun.len() > LINE_BYTES_MAX {
+            if part.ends_with(&[end]) {
                 self.write(&mut out)?;
             }
         }
@@ -92,18 +104,17 @@ impl HostText {
     pub fn end(&mut self) -> Result<Vec<u8>, Errno> {
         let mut out = Vec::new();
         if !self.begun.is_empty() {
-            self.write(&mut out)?;
             if self.rules.rule != LineRule::Free {
-                out.push(b'\n');
+                self.begun.push(self.rules.end);
             }
+            self.write(&mut out)?;
         }
         Ok(out)
     }
 
     fn write(&mut self, out: &mut Vec<u8>) -> Result<(), Errno> {
         let line = std::mem::take(&mut self.begun);
-        let is_begin = !std::mem::replace(&mut self.continues, !line.ends_with(b"\n"));
-        if is_begin && !self.may_say(&line) {
+        if !self.may_say(&line) {
             return Err(Errno::PROTO);
         }
         if self.rules.to_terminal {
@@ -116,53 +127,97 @@ impl HostText {
 
     /// Whether a line may be its own.
     fn may_say(&self, line: &[u8]) -> bool {
-        let is_of = |host: &str, text: &[u8]| {
-            text.strip_prefix(host.as_bytes()).is_some_and(|rest| rest.starts_with(b":"))
-        };
         match self.rules.rule {
             LineRule::Free => true,
             LineRule::Records => {
-                let record: Option<serde_json::Value> = serde_json::from_slice(line).ok();
-                record.is_some_and(|record| record["host"] == self.host)
+                let record: Option<HostsNamed> = serde_json::from_slice(line).ok();
+                record.is_some_and(|HostsNamed(hosts)| hosts == [self.host.as_str()])
             }
             LineRule::Named => {
-                let text = without_colours(line);
-                let name = text.split(|byte| *byte == b':').next().unwrap_or_default();
-                let name = String::from_utf8_lossy(name);
-                is_of(&self.host, &text)
-                    || !is_of(&name, &text)
-                    || !self.rules.hosts.contains(&*name)
+                let text = without_sequences(line);
+                self.named(&text).is_none_or(|host| host == self.host)
+            }
+            LineRule::Listed => {
+                let mut words = line.split(|byte| *byte == b' ');
+                let first = words.find_map(|word| self.named(word));
+                first.is_none_or(|host| host == self.host)
             }
         }
     }
+
+    /// The host with whose name and a colon a text begins.
+    fn named(&self, text: &[u8]) -> Option<String> {
+        let colon = text.iter().position(|byte| *byte == b':')?;
+        let name = String::from_utf8_lossy(&text[..colon]);
+        // What is not seen does not tell names apart.
+        let name: String = name.chars().filter(|char| !is_unprintable(*char)).collect();
+        self.rules.hosts.contains(&name).then_some(name)
+    }
 }
 
-/// The length of a sequence at the beginning that sets colours or ends a line in them, as GNU grep writes them.
+/// The hosts that a record names, by each member of that name.
+struct HostsNamed(Vec<String>);
+
+impl<'de> Deserialize<'de> for HostsNamed {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Members;
+        impl<'de> Visitor<'de> for Members {
+            type Value = HostsNamed;
+
+            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.write_str("a record")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<HostsNamed, A::Error> {
+                let mut hosts = Vec::new();
+                while let Some(name) = map.next_key::<String>()? {
+                    if name == "host" {
+                        hosts.push(map.next_value()?);
+                    } else {
+                        map.next_value::<IgnoredAny>()?;
+                    }
+                }
+                Ok(HostsNamed(hosts))
+            }
+        }
+        deserializer.deserialize_map(Members)
+    }
+}
+
+/// What GNU grep writes around names, numbers and matches, and behind them.
+const COLOURS: [&[u8]; 6] =
+    [b"\x1b[35m", b"\x1b[32m", b"\x1b[36m", b"\x1b[01;31m", b"\x1b[m", b"\x1b[K"];
+
+/// The end of all colours.
+const NO_COLOUR: &[u8] = b"\x1b[m\x1b[K";
+
+/// The length of one of these at the beginning.
 fn colour_len(text: &[u8]) -> Option<usize> {
-    let rest = text.strip_prefix(b"\x1b[")?;
-    let end = rest.iter().position(|byte| !byte.is_ascii_digit() && *byte != b';')?;
-    matches!(rest[end], b'm' | b'K').then_some(2 + end + 1)
+    COLOURS.iter().find(|colour| text.starts_with(colour)).map(|colour| colour.len())
 }
 
-fn without_colours(text: &[u8]) -> Vec<u8> {
+/// A text as it is read where a terminal follows its sequences.
+fn without_sequences(text: &[u8]) -> Vec<u8> {
     let (mut out, mut rest) = (Vec::new(), text);
     while let [first, behind @ ..] = rest {
-        match colour_len(rest) {
-            Some(len) => rest = &rest[len..],
-            None => {
-                out.push(*first);
-                rest = behind;
+        rest = behind;
+        match rest.strip_prefix(b"[") {
+            Some(sequence) if *first == b'\x1b' => {
+                let end = sequence.iter().position(|byte| (0x40..0x7f).contains(byte));
+                rest = end.map_or(&[][..], |end| &sequence[end + 1..]);
             }
+            _ => out.push(*first),
         }
     }
     out
 }
 
-/// A line for a terminal: what that would take for a command, but colours, is escaped.
+/// A line for a terminal: what that would take for a command, or does not show, is escaped. Colours end with it.
 fn put_plain(line: &[u8], out: &mut Vec<u8>) {
-    let mut rest = line;
+    let (mut rest, mut is_coloured) = (line, false);
     while !rest.is_empty() {
         if let Some(len) = colour_len(rest) {
+            is_coloured = true;
             out.extend_from_slice(&rest[..len]);
             rest = &rest[len..];
             continue;
@@ -171,14 +226,23 @@ fn put_plain(line: &[u8], out: &mut Vec<u8>) {
             rest[1..].iter().position(|byte| *byte == b'\x1b').map_or(rest.len(), |at| at + 1);
         for char in String::from_utf8_lossy(&rest[..end]).chars() {
             match char {
-                '\n' | '\t' => out.push(char as u8),
-                char if char.is_control() => {
+                '\n' => {
+                    if std::mem::take(&mut is_coloured) {
+                        out.extend_from_slice(NO_COLOUR);
+                    }
+                    out.push(b'\n');
+                }
+                '\t' | '\0' => out.push(char as u8),
+                char if is_unprintable(char) => {
                     out.extend(char.escape_default().map(|char| char as u8));
                 }
                 char => out.extend_from_slice(char.encode_utf8(&mut [0; 4]).as_bytes()),
             }
         }
         rest = &rest[end..];
+    }
+    if is_coloured {
+        out.extend_from_slice(NO_COLOUR);
     }
 }
 
@@ -203,7 +267,13 @@ mod tests {
             (plain, false, b"n2:/b/x\ny\nn9:/z\n", true),
             (plain, false, b"n2:/b/x\nn1:/b/x\n", false),
             (plain, false, b"\x1b[31mn1:/b/x\n", false),
+            (plain, false, b"n\xe2\x80\x8b1:/b/x\n", false),
             (&["-printf", "%p"], false, b"n1:/b/x", true),
+            (&["-print0"], false, b"n2:/b/x\nn1:/y\0", true),
+            (&["-print0"], false, b"n2:/b/x\0n1:/y\0", false),
+            (&["-ls"], false, b"1 4 -rw- n2:/b/x n1:/y\n", true),
+            (&["-ls"], false, b"1 4 -rw- n1:/b/x n2:/y\n", false),
+            (plain, true, b"{\"host\":\"n1\",\"host\":\"n2\"}\n", false),
             (plain, true, record, true),
             (plain, true, b"{\"host\":\"n1\"}\n", false),
             (plain, true, b"text\n", false),
@@ -221,8 +291,9 @@ mod tests {
         assert_eq!(open.take(b"b"), Ok(Vec::new()));
         assert_eq!(open.end(), Ok(b"n2:/b\n".to_vec()));
         let mut shown = text(&[], false, true);
-        let said = b"n2:\x1b[35m\x1b[K/a\x1b]0;title\x07\t\xff\n";
-        let expected = "n2:\x1b[35m\x1b[K/a\\u{1b}]0;title\\u{7}\t\u{fffd}\n";
+        let said = b"n2:\x1b[35m\x1b[K/a\x1b]0;title\x07\t\xff\n\x1b[8m\xe2\x80\xae\n";
+        let expected =
+            "n2:\x1b[35m\x1b[K/a\\u{1b}]0;title\\u{7}\t\u{fffd}\x1b[m\x1b[K\n\\u{1b}[8m\\u{202e}\n";
         assert_eq!(shown.take(said).map(String::from_utf8), Ok(Ok(expected.to_owned())));
     }
 }

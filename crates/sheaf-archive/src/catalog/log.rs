@@ -56,6 +56,10 @@ pub(super) fn append(
     before: &[u8],
     commit: &Commit,
 ) -> Result<Option<CommitDigest>, CatalogError> {
+    // Nobody could read it again, nor what is behind it.
+    if !commit.is_valid() {
+        return Err(CatalogError::Invalid);
+    }
     let key = key(number);
     let mut object = store.create(&key)?;
     let bytes = encoded(number, before, commit);

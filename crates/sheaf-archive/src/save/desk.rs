@@ -8,7 +8,7 @@ use super::parted::{PartStamp, StoredPart};
 use super::replace::FileStamp;
 use super::{SaveReport, SaveWork, SavedDirectory};
 use crate::archive::{Archive, ArchiveError};
-use crate::catalog::{ArchivedObject, DirectoryRows};
+use crate::catalog::{ArchivedObject, Checked, DirectoryRows};
 use crate::path::ArchivePath;
 use serde::{Deserialize, Serialize};
 use sheaf_core::files::Metadata;
@@ -38,6 +38,16 @@ impl From<ArchiveError> for Unstored {
 pub(super) enum StoredContent {
     Whole(ArchivedObject),
     Part { part: StoredPart, stamp: PartStamp },
+}
+
+impl StoredContent {
+    /// Whether it can be.
+    pub fn is_valid(&self) -> bool {
+        match self {
+            Self::Whole(object) => object.is_valid(),
+            Self::Part { .. } => true,
+        }
+    }
 }
 
 /// Who has the catalog, or speaks for it. An error is one with which all is over.

@@ -1,4 +1,5 @@
 //! Paths for people: several folded into one pattern, control characters made visible.
+use sheaf_core::is_unprintable;
 
 /// Paths spelled out within one pair of braces.
 const ALTERNATIVES_MAX: usize = 8;
@@ -36,7 +37,7 @@ fn split_at_char(text: &str, count: usize) -> (&str, &str) {
 pub fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        if c.is_control() {
+        if is_unprintable(c) {
             out.extend(c.escape_default());
         } else {
             out.push(c);

@@ -2,6 +2,7 @@
 use sheaf_core::RangeSet;
 use sheaf_group::Client;
 use sheaf_tree::Notice;
+use sheaf_tree::seldom::Seldom;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
@@ -59,7 +60,7 @@ async fn narrate(client: Client) {
         }
     };
     let events = async {
-        let mut seen = 0;
+        let (mut seen, mut warned) = (0, Seldom::default());
         loop {
             for notice in network.notices_from(&mut seen).await {
                 match notice {
@@ -68,14 +69,15 @@ async fn narrate(client: Client) {
                     }
                     Notice::Joined { leaves, .. } => tracing::info!("back: {}", fold(&leaves)),
                     Notice::Left { leaves, .. } => tracing::info!("{} has left", fold(&leaves)),
-                    Notice::FilterFailed { message, .. } => {
-                        tracing::warn!("a filter failed: {message}")
+                    Notice::FilterFailed { by, message, .. } => {
+                        warned.warn(by, &format!("a filter failed: {message}"));
                     }
                     Notice::Garbled { leaves, .. } => {
                         tracing::warn!("an answer of {} does not decode", fold(&leaves))
                     }
-                    Notice::StateLost { rank, service, .. } => {
-                        tracing::warn!("lost what service {service} kept at node {rank}")
+                    Notice::StateLost { by, rank, service } => {
+                        warned
+                            .warn(by, &format!("lost what service {service} kept at node {rank}"));
                     }
                     other => tracing::debug!("{other:?}"),
                 }

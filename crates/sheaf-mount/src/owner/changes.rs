@@ -16,6 +16,8 @@ use tokio::runtime::Handle;
 
 /// How long equal changes are gathered.
 const GATHER_TIME: Duration = Duration::from_secs(1);
+/// Records of a while, from which on modes and owners are left out of them.
+const COMMANDS_MAX: usize = 16;
 /// Changes with paths of their own that are gathered at most.
 const GATHERED_MAX: usize = 4096;
 
@@ -93,8 +95,7 @@ impl ViewAudit {
         if !recorder.log.is_kept() {
             return None;
         }
-        // What has no path any more is changed all the same.
-        let paths = places.iter().filter_map(|place| place.path(nodes)).collect();
+        let paths = places.iter().map(|place| place.path(nodes)).collect();
         Some(ViewChange { command, paths })
     }
 
@@ -107,8 +108,13 @@ impl ViewAudit {
         }
         let who = view_user(at.lane, at.who);
         let (host, command) = (at.host.to_owned(), change.command);
-        let key = ChangeKey { host, who, command, refused: failed };
+        let mut key = ChangeKey { host, who, command, refused: failed };
         let mut gathered = lock(&recorder.gathered);
+        // One mode after the other would fill the log.
+        if gathered.changes.len() >= COMMANDS_MAX && !gathered.changes.contains_key(&key) {
+            key.command =
+                key.command.split_inclusive(' ').take(2).collect::<String>().trim().to_owned();
+        }
         if gathered.changes.is_empty() && !recorder.write_later() {
             drop(gathered);
             return recorder.write_at_once(key, change.paths, at);
@@ -210,20 +216,46 @@ enum Place<'a> {
 }
 
 impl Place<'_> {
-    /// The path below the export.
-    fn path(&self, nodes: &KnownNodes) -> Option<String> {
+    /// The path below the export, in words where that alone would mislead.
+    fn path(&self, nodes: &KnownNodes) -> String {
         let (node, name) = match self {
             Self::Node(node) => (*node, None),
             Self::Name(at) => (at.parent, Some(&*at.name)),
         };
-        let (root, found) = (path(&*nodes.served.root).ok()?, path(&*nodes.fd(node).ok()?).ok()?);
-        let mut found = below(&found, &root)?.to_vec();
+        let Some((found, at)) = nodes.fd(node).ok().and_then(|fd| Some((path(&*fd).ok()?, fd)))
+        else {
+            return "(a file without a path)".to_owned();
+        };
+        let root = path(&*nodes.served.root).unwrap_or_default();
+        let (mut found, outside) = match below(&found, &root) {
+            Some(found) => (found.to_vec(), ""),
+            None => (found, " (outside of what is served)"),
+        };
         if let Some(name) = name {
             found.push(b'/');
             found.extend_from_slice(name);
         }
-        Some(format!("/{}", String::from_utf8_lossy(found.strip_prefix(b"/").unwrap_or(&found))))
+        let found =
+            String::from_utf8_lossy(found.strip_prefix(b"/").unwrap_or(&found)).into_owned();
+        // It has the name by which it was found, and its user may have used another.
+        let names = match (name, rustix::fs::fstat(&*at)) {
+            (None, Ok(about)) if about.st_nlink > 1 && !is_directory(about.st_mode) => {
+                format!(" (inode {}, {} names)", about.st_ino, about.st_nlink)
+            }
+            (None, Ok(about)) if found.ends_with(DELETED) && about.st_nlink > 0 => {
+                format!(" (inode {}, under another name)", about.st_ino)
+            }
+            _ => String::new(),
+        };
+        format!("/{found}{outside}{names}")
     }
+}
+
+/// What the system says behind the name of a file that is gone.
+const DELETED: &str = " (deleted)";
+
+fn is_directory(mode: u32) -> bool {
+    FileType::from_raw_mode(mode) == FileType::Directory
 }
 
 /// The command in the audit, and which files it names.

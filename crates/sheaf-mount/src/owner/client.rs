@@ -380,6 +380,7 @@ impl OwnerClient {
         let open = |flags| rustix::fs::openat(CWD, path_of(&*fd), flags, Mode::empty());
         // The FUSE client checks only that some user may execute the file.
         let runs = flags & OPENED_TO_RUN != 0;
+        let writes = open_flags(flags).intersects(OFlags::ACCMODE | OFlags::TRUNC);
         if runs {
             rustix::fs::accessat(CWD, path_of(&*fd), Access::EXEC_OK, AtFlags::EACCESS)?;
         }
@@ -391,8 +392,8 @@ impl OwnerClient {
             Err(rustix::io::Errno::PERM) if flags & libc::O_APPEND as u32 != 0 => {
                 open(open_flags(flags) | OFlags::APPEND)
             }
-            // Who may only run a file has it read by the kernel.
-            Err(rustix::io::Errno::ACCESS) if runs => {
+            // Who may only run a file has it read by the kernel, which writes to none that it runs.
+            Err(rustix::io::Errno::ACCESS) if runs && !writes => {
                 sheaf_tree::service::identity::as_process(|| open(open_flags(flags)))
             }
             opened => opened,

@@ -3,7 +3,7 @@ use crate::support::Served;
 use rustix::fs::{CWD, FileType, OFlags};
 use sheaf_core::Errno;
 use sheaf_core::files::FileKind;
-use sheaf_mount::{FILES, FileAnswer, NodeMaking, NodeName, NodeOp, ROOT, service};
+use sheaf_mount::{FILES, FileAnswer, NodeMaking, NodeName, NodeOp, ROOT, ViewAudit, service};
 use sheaf_tree::filter::Registry;
 use sheaf_tree::service::{ClientRights, Services};
 use sheaf_tree::topology::{Names, Placement, Spec, Topology};
@@ -207,6 +207,12 @@ fn operations_run_as_the_requesting_user() {
         fs::set_permissions(served.path(name), fs::Permissions::from_mode(mode)).unwrap();
         let opened = asker.open(name, libc::O_RDONLY | TO_RUN).map(|_| ());
         assert_eq!(opened, if may_run { Ok(()) } else { Err(Errno::ACCES) }, "{mode:o}");
+        // No kernel writes to what it runs; another host may say so.
+        for writes in [libc::O_WRONLY, libc::O_RDWR, libc::O_TRUNC] {
+            let opened = asker.open(name, writes | TO_RUN).map(|_| ());
+            assert_eq!(opened, Err(Errno::ACCES), "{mode:o} {writes:o}");
+        }
+        assert_eq!(fs::read_to_string(served.path(name)).unwrap(), name);
     }
     asker.who.gids = vec![4711];
     assert!(asker.open("group", libc::O_RDONLY).is_ok());
@@ -260,7 +266,8 @@ fn stream_opened_by_a_thread_without_a_runtime_is_served() {
         let hosts: Names = (1..=2).map(|n| format!("n{n}")).collect();
         let spec = Spec::parse("flat").unwrap();
         let tree = Topology::build(&spec, "root", hosts, Placement::LeafHosts).unwrap();
-        let services = Services::new(Registry::with_builtins()).with(FILES, service());
+        let services =
+            Services::new(Registry::with_builtins()).with(FILES, service(ViewAudit::default()));
         let network = launch::embedded(&tree, &services, &launch::Options::default());
         let open = || network.open(FILES, network.everyone(), "sum", &[], Sync::WaitForAll);
         let stream = std::thread::scope(|scope| scope.spawn(open).join().unwrap());

@@ -1,5 +1,7 @@
 //! Texts of others as parts of a line, which none of them is taken for more than.
 
+use sheaf_core::is_unprintable;
+
 /// The longest text of a path or a command in a line.
 pub(super) const TEXT_CHARS_MAX: usize = 1024;
 
@@ -53,18 +55,6 @@ pub(super) fn said(text: &str) -> String {
     let is_safe = |c: char| c == ' ' || (c.is_ascii_graphic() && c != '"' && c != '\\');
     let misleads = text.contains(": ") || text.contains(" on ") || text.trim() != text;
     if text.chars().all(is_safe) && !misleads { text.to_owned() } else { quoted(text) }
-}
-
-/// Whether a character has no shape of its own: controls, and Unicode's categories Cf, Zl and Zp. They
-/// split or reorder lines where these are shown.
-fn is_unprintable(char: char) -> bool {
-    char.is_control()
-        || matches!(char, '\u{ad}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}'
-            | '\u{890}'..='\u{891}' | '\u{8e2}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
-            | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
-            | '\u{fff9}'..='\u{fffb}' | '\u{110bd}' | '\u{110cd}' | '\u{13430}'..='\u{1343f}'
-            | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0001}'
-            | '\u{e0020}'..='\u{e007f}')
 }
 
 /// A text as a part of a line: without characters that have no shape, and not too long.

@@ -15,7 +15,7 @@ use fetch::{Fetch, start_writing};
 use local::Local;
 use manifest::{AskedPath, Items, ManifestParams, ManifestTool};
 use pieces::PiecesTool;
-use plan::{Clash, Copy, CopyPlan};
+use plan::{Copy, CopyPlan};
 use sheaf_core::{Errno, RangeSet, lock};
 use sheaf_file::{PathError, Pattern};
 use sheaf_group::aggregate::StatusSum;
@@ -135,8 +135,7 @@ pub struct PlannedCopy {
 ///
 /// # Errors
 /// [`ToolError::Local`] when the destination is no directory and cannot become one;
-/// [`ToolError::Usage`] when two paths of one host would get one name, or an exact one is given to
-/// more than one path of one host; those of the group operation. What fails on hosts or of single
+/// [`ToolError::Usage`] when an exact name is given to more than one path of one host; those of the group operation. What fails on hosts or of single
 /// files is in the [`Got`].
 pub async fn get(
     client: &Client,
@@ -157,21 +156,7 @@ pub async fn get(
         drop_unmatched(&mut outcome, &paths.iter().map(asked).collect::<Vec<_>>());
         got.outcome.merge(outcome);
     }
-    // What a pattern stands for is each host's own word.
-    let typed = targets.iter().map(|target| (&target.members, AskedPath::new(&target.path)));
-    let typed: Vec<_> = typed.filter(|(_, asked)| asked.is_literal()).collect();
-    let is_typed = |path: &[u8], leaf| {
-        typed.iter().any(|(members, asked)| members.contains(leaf) && asked.stands_for(path))
-    };
-    if let Some(Clash { leaf, paths, local }) = plan.drop_clashes(is_typed, &mut got.outcome) {
-        let host = client.host(leaf).unwrap_or_else(|| leaf.to_string());
-        let [one, other] = paths.map(|path| String::from_utf8_lossy(&path).into_owned());
-        let local = local.display();
-        let text = format!(
-            "{host}: {one} and {other} would both become {host}/{local}; nothing was copied"
-        );
-        return Err(ToolError::Usage(text));
-    }
+    plan.drop_clashes(&mut got.outcome);
     plan.settle(&mut got.outcome);
     let bytes = destination.as_os_str().as_bytes();
     if options.exact_name

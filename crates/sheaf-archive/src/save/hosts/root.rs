@@ -37,6 +37,9 @@ const WORKS_MAX: usize = 64;
 /// Names of archived directories that a host is told of one; of more it asks for each.
 const DIRECTORIES_TOLD_MAX: usize = 1024;
 
+/// Changes of one directory in one answer at most, which come as packs are written: each is a commit of its own.
+const CHANGES_MAX: usize = 256;
+
 /// Files with several names that are remembered after all of their names have come: who begins a lost
 /// host's directories again may ask once more.
 const LINKS_KEPT_MAX: usize = 1 << 20;
@@ -404,6 +407,9 @@ impl SaveRoot {
                 }
             }
             HostRecord::Told { text } => state.said(host, text),
+            HostRecord::Stores { .. } if !self.options.tell_names => {
+                self.lose(state, host, UNREADABLE)?;
+            }
             HostRecord::Stores { path } => {
                 let path = PathBuf::from(OsString::from_vec(path));
                 state.told.push((host, HostTold::Stores(path)));
@@ -414,6 +420,13 @@ impl SaveRoot {
             }
             // Hosts with files of their own ask nobody.
             HostRecord::Link { .. } | HostRecord::Linked { .. } if !self.options.is_shared => {
+                self.lose(state, host, UNREADABLE)?;
+            }
+            // What others are told of is checked here.
+            HostRecord::Linked { stored: Some(stored), .. } if !stored.as_is.is_valid() => {
+                self.lose(state, host, UNREADABLE)?;
+            }
+            HostRecord::Stored { object: Some(object), .. } if !object.is_valid() => {
                 self.lose(state, host, UNREADABLE)?;
             }
             HostRecord::Link { ask, key } => state.link(host, ask, key),
@@ -621,8 +634,21 @@ impl HostsRoot for SaveRoot {
             Ok(FromHost::Begun(Err(why))) => self.lose(state, host, &why),
             Ok(FromHost::Went { records, wants }) => {
                 state.hosts[host].wants = wants;
+                let mut changes: HashMap<u64, usize> = HashMap::new();
                 for record in records {
+                    // Nothing counts of what a lost host says behind that.
+                    if state.hosts[host].is_lost {
+                        break;
+                    }
                     match postcard::from_bytes(&record) {
+                        Ok(HostRecord::Change { id, change, report }) => {
+                            let of = changes.entry(id).or_default();
+                            *of += 1;
+                            if *of > CHANGES_MAX || is_nothing(&change) {
+                                return self.lose(state, host, UNREADABLE);
+                            }
+                            self.change(state, host, id, change, report)?;
+                        }
                         Ok(record) => self.record(state, host, record)?,
                         Err(_) => return self.lose(state, host, UNREADABLE),
                     }
@@ -644,6 +670,13 @@ impl HostsRoot for SaveRoot {
     fn told(&self) -> Vec<(usize, HostTold)> {
         std::mem::take(&mut lock(&self.state).told)
     }
+}
+
+/// Whether a change changes nothing.
+fn is_nothing(ReplacingChange { change, replaced }: &ReplacingChange) -> bool {
+    let none =
+        DirectoryChange { path: change.path.clone(), since: change.since, ..Default::default() };
+    replaced.is_empty() && *change == none
 }
 
 /// Whether a change says only what is in this directory: a host that moved or removed others would do so to those of

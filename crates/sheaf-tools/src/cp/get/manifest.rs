@@ -497,11 +497,6 @@ impl AskedPath {
         Self { pattern, literal, fixed, leads_back }
     }
 
-    /// Whether it is one path and no pattern.
-    pub fn is_literal(&self) -> bool {
-        self.literal.is_some()
-    }
-
     /// Whether it goes back by `..` behind the first wildcard, where names here begin.
     pub fn leads_back(&self) -> bool {
         self.leads_back

@@ -99,14 +99,6 @@ struct Root {
     local: Vec<u8>,
 }
 
-/// Two paths of one host that would get one name here.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Clash {
-    pub leaf: u32,
-    pub paths: [Vec<u8>; 2],
-    pub local: PathBuf,
-}
-
 /// A path of hosts, beneath what was named.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Source<'a> {
@@ -397,13 +389,9 @@ impl CopyPlan {
         });
     }
 
-    /// Finds two paths of one host that would get one name here. Where both are paths that `is_typed`, nothing is to be
-    /// copied; otherwise they come from that host, and it does not get the later one of what was named.
-    pub fn drop_clashes(
-        &mut self,
-        is_typed: impl Fn(&[u8], u32) -> bool,
-        outcome: &mut Outcome,
-    ) -> Option<Clash> {
+    /// Finds two paths of one host that would get one name here. The later one of what was named does not come from
+    /// that host.
+    pub fn drop_clashes(&mut self, outcome: &mut Outcome) {
         let mut refused: BTreeMap<(u32, Arc<[u8]>), RangeSet> = BTreeMap::new();
         for same in self.by_name().chunk_by(|a, b| a.local == b.local) {
             let mut sources: BTreeMap<Source<'_>, RangeSet> = BTreeMap::new();
@@ -417,13 +405,11 @@ impl CopyPlan {
                 if let Some(refused) = refused.get(&root) {
                     leaves = leaves.difference(refused);
                 }
-                for (other, others) in taken.iter().filter(|(other, _)| other.remote != one.remote)
-                {
+                let others = taken.iter().filter(|(other, _)| other.remote != one.remote);
+                for (_, others) in others {
                     let both = leaves.intersection(others);
-                    let Some(leaf) = both.first() else { continue };
-                    if is_typed(one.remote, leaf) && is_typed(other.remote, leaf) {
-                        let paths = [other.remote.to_vec(), one.remote.to_vec()];
-                        return Some(Clash { leaf, paths, local: same[0].local.clone() });
+                    if both.is_empty() {
+                        continue;
                     }
                     outcome.push_error(error(Errno::EXIST, one.remote, one.named, &both));
                     refused.entry(root.clone()).or_default().union_with(&both);
@@ -441,7 +427,6 @@ impl CopyPlan {
                 None => copy.leaves.clone(),
             });
         }
-        None
     }
 
     /// Everything that gets a name here, by that name.
@@ -693,7 +678,7 @@ mod tests {
         add(&mut plan, &RangeSet::full(3), b.to_vec(), &patterns, &mut outcome);
         let a = vec![root(0, "/a/x"), dir(""), file("f", 1)];
         add(&mut plan, &RangeSet::single(1), a, &patterns, &mut outcome);
-        assert_eq!(plan.drop_clashes(|_, _| false, &mut outcome), None);
+        plan.drop_clashes(&mut outcome);
         let told: Vec<_> = outcome
             .errors
             .iter()
@@ -719,31 +704,27 @@ mod tests {
                 add(&mut plan, &RangeSet::single(leaf), items, &patterns, &mut outcome);
             });
             assert!(outcome.is_ok());
-            plan.drop_clashes(|_, _| true, &mut outcome).map(|Clash { leaf, paths, local }| {
-                let [one, other] = paths.map(|path| String::from_utf8(path).unwrap());
-                format!("{leaf} {one} {other} {}", local.display())
-            })
+            plan.drop_clashes(&mut outcome);
+            let told = outcome.errors.iter().map(|error| {
+                assert_eq!(error.errno, Errno::EXIST);
+                format!("{} {}", error.members.leaves(), error.path)
+            });
+            told.collect::<Vec<_>>().join(", ")
         };
         let root = |of, path: &str| ManifestItem::Root { of, path: path.into() };
         let dir = |path: &str| ManifestItem::Dir { path: path.into(), attrs: Attrs::default() };
         let [a, b] = [vec![root(0, "/a/x"), file("", 1)], vec![root(1, "/b/x"), file("", 1)]];
-        assert_eq!(clash(a.clone(), vec![]), None);
+        assert_eq!(clash(a.clone(), vec![]), "");
         // One path that was named twice is one file, and each host has a directory of its own.
-        assert_eq!(clash(a.clone(), vec![(1, a.clone()), (2, b.clone())]), None);
-        assert_eq!(
-            clash(a.clone(), vec![(2, b.clone()), (1, b.clone())]).unwrap(),
-            "1 /a/x /b/x x"
-        );
+        assert_eq!(clash(a.clone(), vec![(1, a.clone()), (2, b.clone())]), "");
+        assert_eq!(clash(a.clone(), vec![(2, b.clone()), (1, b.clone())]), "1 /b/x");
         let dirs = |of, path: &str, name: &str| vec![root(of, path), dir(""), file(name, 1)];
-        assert_eq!(
-            clash(dirs(0, "/a/x", "p"), vec![(0, dirs(1, "/b/x", "q"))]).unwrap(),
-            "0 /a/x /b/x x"
-        );
+        assert_eq!(clash(dirs(0, "/a/x", "p"), vec![(0, dirs(1, "/b/x", "q"))]), "0 /b/x");
         assert_eq!(
             clash(dirs(3, "/d", "e/x"), vec![(1, vec![root(2, "/c/d/x"), file("", 1)])]),
-            None
+            ""
         );
         let nested = vec![(1, vec![root(2, "/c/d/x"), file("", 1)])];
-        assert_eq!(clash(dirs(3, "/d", "x"), nested).unwrap(), "1 /c/d/x /d/x d/x");
+        assert_eq!(clash(dirs(3, "/d", "x"), nested), "1 /d/x");
     }
 }

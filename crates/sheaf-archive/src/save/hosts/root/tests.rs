@@ -97,7 +97,9 @@ fn host_changes_its_own_directory_only() {
         let objects = vec![object(vec![range])];
         DirectoryChange { path: path.clone(), objects, ..DirectoryChange::default() }
     };
-    let lies: [Lie; 5] = [moved, elsewhere, removed, nameless, backwards];
+    let nothing =
+        |path: &ArchivePath| DirectoryChange { path: path.clone(), ..DirectoryChange::default() };
+    let lies: [Lie; 6] = [moved, elsewhere, removed, nameless, backwards, nothing];
     for (at, lie) in lies.into_iter().enumerate() {
         let below = tempfile::tempdir().unwrap();
         let root = root(below.path(), false);
