@@ -25,7 +25,7 @@ pub struct FileCaller {
 /// A client of an owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileClient {
-    /// A number that no other client has.
+    /// A number that no other client has, and only its owner knows.
     pub number: u128,
     /// The mount point of its view, if links resolve within the owner's export; otherwise they keep their text.
     pub links_within: Option<Vec<u8>>,
@@ -35,6 +35,19 @@ pub struct FileClient {
     pub has_devices: bool,
     /// How long its mounts keep names and attributes, in milliseconds.
     pub keeps_names_ms: u32,
+}
+
+impl FileClient {
+    /// The same as the owner at this leaf knows it. Whoever says the number of a client has its open files: so no
+    /// owner learns by which number the others know it.
+    #[must_use]
+    pub(crate) fn at(&self, leaf: u32) -> Self {
+        let mut digest =
+            blake3::Hasher::new_derive_key("sheaf 2026 number of a view's client at an owner");
+        digest.update(&self.number.to_le_bytes()).update(&leaf.to_le_bytes());
+        let number = *digest.finalize().as_bytes().first_chunk().expect("a digest has 32 bytes");
+        Self { number: u128::from_le_bytes(number), ..self.clone() }
+    }
 }
 
 /// A request.
@@ -504,4 +517,17 @@ pub(crate) fn encoded(what: &impl Serialize, bytes: &[u8]) -> Result<Vec<u8>, Er
 /// The reverse: what it is, and the bytes behind it.
 pub(crate) fn decoded<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<(T, &'a [u8]), Errno> {
     postcard::take_from_bytes(bytes).map_err(|_| Errno::BADMSG)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_know_a_client_by_other_numbers() {
+        let client = FileClient { number: 7, ..FileClient::default() };
+        assert_eq!(client.at(1), client.at(1));
+        let numbers = [client.number, client.at(1).number, client.at(2).number];
+        assert!(numbers[0] != numbers[1] && numbers[0] != numbers[2] && numbers[1] != numbers[2]);
+    }
 }

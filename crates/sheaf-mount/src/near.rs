@@ -346,7 +346,7 @@ async fn answer(
     }
     let NearHello { client, ids, maps, patience, .. } = hello;
     let names_kept = Duration::from_millis(client.keeps_names_ms.into());
-    let lanes = HostLanes::new(PeerWay { handle, leaf }, client, patience);
+    let lanes = HostLanes::new(PeerWay { handle, leaf }, client.at(leaf), patience);
     tokio::select! {
         ended = answer_by(device, Arc::new(PeerRemote { lanes, lends, maps, names_kept, ids }), root) => ended,
         left = left(stream) => left,
@@ -393,7 +393,7 @@ async fn carry(stream: UnixStream, handle: LeafHandle, hello: NearHello) -> io::
         };
         let lanes = hosts.entry(leaf).or_insert_with(|| {
             let way = PeerWay { handle: handle.clone(), leaf };
-            Arc::new(HostLanes::new(way, client.clone(), patience))
+            Arc::new(HostLanes::new(way, client.at(leaf), patience))
         });
         let (lanes, answers) = (Arc::clone(lanes), answers.clone());
         sheaf_tree::task::spawn(async move {

@@ -161,7 +161,7 @@ impl HostRemotes {
             near: self.near.clone(),
             is_near: AtomicBool::new(true),
             names_kept: Duration::from_millis(self.client.keeps_names_ms.into()),
-            far: HostLanes::new(way, self.client.clone(), self.patience),
+            far: HostLanes::new(way, self.client.at(leaf), self.patience),
         }
     }
 }
