@@ -39,6 +39,8 @@ const AUDIT: &str = "audit";
 pub(crate) const AUDIT_FILE: &str = "audit";
 /// A file of a host is begun anew when it has become so long; one older is kept.
 const FILE_BYTES_MAX: u64 = 4 << 20;
+/// Bytes of all paths in a line at most, but for the first: long lines would push others out of the file.
+const PATHS_BYTES_MAX: usize = 16 << 10;
 /// Paths of a note are cut to this length before some are left out.
 const NOTE_PATH_CHARS_MIN: usize = 40;
 /// How long the root waits for equal lines of other hosts.
@@ -330,10 +332,18 @@ impl AuditNote {
             Some(ChangeEnd::Refused(errno)) => format!("refused: {errno}"),
             Some(ChangeEnd::Unfinished) => "not completed".to_owned(),
         };
-        let paths = record.change.paths.iter().map(|path| cut(&normal(path), TEXT_CHARS_MAX));
-        let more = record.change.more as u64;
+        let (mut paths, mut bytes) = (Vec::new(), 0);
+        for path in &record.change.paths {
+            let path = cut(&normal(path), TEXT_CHARS_MAX);
+            bytes += quoted(&path).len();
+            if bytes > PATHS_BYTES_MAX && !paths.is_empty() {
+                break;
+            }
+            paths.push(path);
+        }
+        let more = (record.change.more + record.change.paths.len() - paths.len()) as u64;
         let command = plain(&record.change.command);
-        Self { number, uid, from, command, paths: paths.collect(), more, end }
+        Self { number, uid, from, command, paths, more, end }
     }
 
     /// That the file of a host does not have its lines any more.

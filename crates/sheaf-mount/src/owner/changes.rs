@@ -46,7 +46,16 @@ struct ChangeKey {
     /// The host of the view, and the user there; nothing for the session's user at the root.
     who: Option<(String, u32)>,
     command: String,
-    refused: Option<Errno>,
+    end: KeyEnd,
+}
+
+/// How equal changes have ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum KeyEnd {
+    Done,
+    Refused(Errno),
+    /// In a part of its steps, it may be.
+    Failed,
 }
 
 struct Gathered {
@@ -71,6 +80,8 @@ pub(super) struct ChangePlace<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ViewChange {
     command: String,
+    /// It is several calls, of which the first may be done when another fails.
+    has_steps: bool,
     paths: Vec<String>,
 }
 
@@ -96,19 +107,23 @@ impl ViewAudit {
             return None;
         }
         let paths = places.iter().map(|place| place.path(nodes)).collect();
-        Some(ViewChange { command, paths })
+        let has_steps = matches!(op, NodeOp::SetAttributes { .. }) && command.contains(", ");
+        Some(ViewChange { command, has_steps, paths })
     }
 
     /// It was done, or has failed with this.
     pub(super) fn add(&self, change: ViewChange, at: &ChangePlace<'_>, failed: Option<Errno>) {
         let Some(recorder) = &self.0 else { return };
-        // Otherwise there was nothing to be changed.
-        if failed.is_some_and(|errno| ![Errno::ACCES, Errno::PERM, Errno::ROFS].contains(&errno)) {
-            return;
-        }
+        let end = match failed {
+            None => KeyEnd::Done,
+            Some(_) if change.has_steps => KeyEnd::Failed,
+            Some(errno @ (Errno::ACCES | Errno::PERM | Errno::ROFS)) => KeyEnd::Refused(errno),
+            // There was nothing to be changed.
+            Some(_) => return,
+        };
         let who = view_user(at.lane, at.who);
         let (host, command) = (at.host.to_owned(), change.command);
-        let mut key = ChangeKey { host, who, command, refused: failed };
+        let mut key = ChangeKey { host, who, command, end };
         let mut gathered = lock(&recorder.gathered);
         // One mode after the other would fill the log.
         if gathered.changes.len() >= COMMANDS_MAX && !gathered.changes.contains_key(&key) {
@@ -190,7 +205,11 @@ impl Recorder {
 
 impl ChangeKey {
     fn end(&self) -> ChangeEnd {
-        self.refused.map_or(ChangeEnd::Done, ChangeEnd::Refused)
+        match self.end {
+            KeyEnd::Done => ChangeEnd::Done,
+            KeyEnd::Refused(errno) => ChangeEnd::Refused(errno),
+            KeyEnd::Failed => ChangeEnd::Failed(1),
+        }
     }
 
     fn caller(&self, who: &FileCaller) -> Caller {

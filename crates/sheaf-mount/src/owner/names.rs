@@ -57,7 +57,7 @@ impl OwnerClient {
     }
 
     fn lend(&self, node: u64) -> bool {
-        let inode = self.nodes.inode(node);
+        let inode = self.nodes.inode(node).filter(|_| !self.nodes.may_be_doubled(node));
         inode.is_some_and(|id| self.nodes.served.keepers.lend(&self.loans.told, id, node))
     }
 

@@ -45,6 +45,8 @@ pub(super) struct Served {
     opener: Option<HandleOpener>,
     /// File systems, in the order in which they were met.
     devices: Mutex<Vec<u64>>,
+    /// The mount of the export.
+    mount: u64,
 }
 
 /// What one client knows.
@@ -98,20 +100,18 @@ struct KnownNode {
     is_view: bool,
 }
 
-/// Device and inode, and since when that is this file's.
-type FileId = ((u64, u64), Option<Timestamp>);
-
-fn id_of(found: &Metadata) -> FileId {
-    (found.id(), found.btime)
-}
+/// Device and inode, since when that is this file's, and the mount by which it was found: what else is mounted below it,
+/// and whether it may be written to, are the mount's. 0 where the system does not tell mounts.
+type FileId = ((u64, u64), Option<Timestamp>, u64);
 
 impl Served {
     pub fn new(root: OwnedFd) -> Result<Self, Errno> {
-        let (device, opener) = (status(root.as_fd())?.dev, HandleOpener::new(&root));
+        let (((device, _), _, mount), opener) =
+            (identified(root.as_fd())?.1, HandleOpener::new(&root));
         let devices = Mutex::new(vec![device]);
         let (root, locks) = (Arc::new(root), Arc::default());
         let (watchers, keepers) = (Watchers::default(), Keepers::default());
-        Ok(Self { root, locks, watchers, keepers, opener, devices })
+        Ok(Self { root, locks, watchers, keepers, opener, devices, mount })
     }
 
     /// A directory below the export; links lead to places of the export.
@@ -131,9 +131,17 @@ impl Served {
     }
 
     /// The opener that finds a file again.
-    fn opener(&self, ((device, _), _): FileId) -> Option<&HandleOpener> {
-        let is_own = lock(&self.devices).first() == Some(&device);
-        self.opener.as_ref().filter(|_| is_own)
+    fn opener(&self, id: FileId) -> Option<&HandleOpener> {
+        self.opener.as_ref().filter(|_| self.is_own(id))
+    }
+
+    /// Whether a file is of the export's own mount.
+    fn is_own(&self, id: FileId) -> bool {
+        self.is_of_device(id) && id.2 == self.mount
+    }
+
+    fn is_of_device(&self, ((device, _), ..): FileId) -> bool {
+        lock(&self.devices).first() == Some(&device)
     }
 
     /// The number by which an inode is known here and to programs: its own, where its file system is that of the
@@ -167,13 +175,13 @@ impl KnownNodes {
     /// A file was found under this name of this directory, and is given to the client.
     pub fn found(&self, fd: OwnedFd, parent: u64, name: &[u8]) -> Result<NodeAttributes, Errno> {
         enter(device_of(fd.as_fd())?)?;
-        let found = status(fd.as_fd())?;
+        let (found, id) = identified(fd.as_fd())?;
         let (has_list, has_xattrs) = has_xattrs(fd.as_fd(), found.kind);
         let is_other = self.device(parent) != Some(found.dev);
         let is_view = is_other && as_process(|| is_view(found.dev))?;
         let is_mounted = is_other && !is_view && found.kind == FileKind::Directory;
         let mut state = self.state();
-        let known = state.number(self.served.number(found.id()), id_of(&found));
+        let known = state.number(self.served.number(found.id()), id);
         let NodeNumber { node: number, ino } = known;
         let is_new = match state.nodes.get_mut(&number) {
             Some(node) => {
@@ -188,7 +196,7 @@ impl KnownNodes {
             }
             None => {
                 let node = KnownNode {
-                    id: id_of(&found),
+                    id,
                     ino,
                     kind: found.kind,
                     fd: Some(Arc::new(fd)),
@@ -229,6 +237,20 @@ impl KnownNodes {
             return Some(self.top_device);
         }
         self.state().nodes.get(&node).map(|node| node.id.0.0)
+    }
+
+    /// The file system of a node, and the mount by which it is seen.
+    fn mount(&self, node: u64) -> Option<(u64, u64)> {
+        if node == ROOT {
+            return identified(self.top.as_fd()).ok().map(|(found, id)| (found.dev, id.2));
+        }
+        self.state().nodes.get(&node).map(|node| (node.id.0.0, node.id.2))
+    }
+
+    /// Whether there may be another node of its file: it is of the export's file system, and seen by another mount.
+    pub fn may_be_doubled(&self, node: u64) -> bool {
+        let id = self.state().nodes.get(&node).map(|node| node.id);
+        id.is_some_and(|id| self.served.is_of_device(id) && !self.served.is_own(id))
     }
 
     /// The inode of a node.
@@ -277,7 +299,7 @@ impl KnownNodes {
             }
             (known.id, known.parent, known.name.clone(), known.handle.clone())
         };
-        let is_same = |found: &OwnedFd| match id_of(&status(found.as_fd())?) == id {
+        let is_same = |found: &OwnedFd| match identified(found.as_fd())?.1 == id {
             true => Ok(()),
             false => Err(Errno::STALE),
         };
@@ -311,12 +333,12 @@ impl KnownNodes {
     /// A file of a file system that is mounted below the export, by its file handle. Nothing of the file system is kept
     /// open for that, so that it can be unmounted.
     fn by_handle(&self, node: u64, handle: &KernelHandle, depth: usize) -> Result<OwnedFd, Errno> {
-        let (mut top, device) = (node, self.device(node));
+        let (mut top, mount) = (node, self.mount(node));
         let mut left = depth;
         loop {
             let parent = self.state().nodes.get(&top).map(|known| known.parent);
             let parent = parent.filter(|_| left > 0).ok_or(Errno::STALE)?;
-            if self.device(parent) != device {
+            if self.mount(parent) != mount {
                 break;
             }
             (top, left) = (parent, left - 1);
@@ -444,9 +466,7 @@ impl KnownNode {
 
     /// Whether it is of a file system that is mounted below the export, whose files may be found by their handles.
     fn is_below(&self, served: &Served) -> bool {
-        let ((device, _), _) = self.id;
-        let is_others = lock(&served.devices).first() != Some(&device);
-        is_others && rustix::process::geteuid().is_root()
+        !served.is_own(self.id) && rustix::process::geteuid().is_root()
     }
 
     fn as_open(&self) -> Option<Arc<OwnedFd>> {
@@ -455,8 +475,7 @@ impl KnownNode {
 
     /// Whether its descriptor is let go: it is found again, holds another file system, or has no name left.
     fn rests(&mut self, served: &Served) -> bool {
-        let ((device, _), _) = self.id;
-        let is_others = lock(&served.devices).first() != Some(&device);
+        let is_others = !served.is_own(self.id);
         let is_let_go = self.as_open().is_some() || self.remember(served) || is_others;
         let is_nameless =
             |fd: &Arc<OwnedFd>| status(fd.as_fd()).is_ok_and(|found| found.nlink == 0);
@@ -507,6 +526,18 @@ pub(super) fn status(file: BorrowedFd<'_>) -> Result<Metadata, Errno> {
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
     Ok(rustix::fs::statx(file, c"", flags, wanted)?.into())
+}
+
+/// The same, and which file it is.
+fn identified(file: BorrowedFd<'_>) -> Result<(Metadata, FileId), Errno> {
+    let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME | StatxFlags::MNT_ID;
+    let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
+    let found = rustix::fs::statx(file, c"", flags, wanted)?;
+    let is_known = found.stx_mask & StatxFlags::MNT_ID.bits() != 0;
+    let mount = if is_known { found.stx_mnt_id } else { 0 };
+    let found: Metadata = found.into();
+    let id = (found.id(), found.btime, mount);
+    Ok((found, id))
 }
 
 /// The same, as it is told.

@@ -248,6 +248,41 @@ fn own_host_has_what_is_mounted_below_its_export() {
     }
 }
 
+/// Two paths of one directory: what is mounted below one is not below the other, and one may be read only.
+#[test]
+fn directory_at_two_mounts_is_two_directories() {
+    let _turn = turn();
+    let Some(hosts) = ViewHosts::without_views(2, "") else { return };
+    let make = "mkdir a a/m b rw ro; echo below >a/m/f; echo x >rw/f
+                mount -t tmpfs none a/m; echo precious >a/m/f
+                mount --bind a b; mount --bind rw ro; mount -o remount,bind,ro ro";
+    let run = hosts.shell_at(1, EXPORT, make);
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
+    for first in ["a rw", "b ro"] {
+        assert_eq!(hosts.sheaf(2, &["--quiet", "mount", POINT]).code, Some(0));
+        // Whichever of them is known before.
+        let seen = hosts.shell(2, &format!("cd h1; ls -lR {first} >/dev/null; cat a/m/f b/m/f"));
+        assert_eq!(seen.stdout, "precious\nbelow\n", "{first}: {seen:?}");
+        let written = hosts.shell(2, "cd h1; echo 1 >rw/f && echo 2 >rw/new && rm rw/new");
+        assert_eq!((written.code, written.stderr.as_str()), (Some(0), ""), "{first}");
+        for refused in ["echo 3 >ro/f", "echo 4 >ro/new", "rm ro/f", "ln rw/f ro/l", "mv rw/f ro/"]
+        {
+            let run = hosts.shell(2, &format!("cd h1; {refused}"));
+            assert_ne!(run.code, Some(0), "{first}: {refused}");
+        }
+        let inodes = hosts.shell(2, "cd h1; stat -c %i rw/f ro/f | uniq | wc -l; cat ro/f");
+        assert_eq!(inodes.stdout, "1\n1\n", "{first}");
+        if first == "b ro" {
+            assert_eq!(
+                hosts.shell(2, "cd h1; rm -rf b/m/*; ls b/m; cat a/m/f").stdout,
+                "precious\n"
+            );
+        }
+        assert_eq!(hosts.sheaf(2, &["umount", POINT]).code, Some(0));
+    }
+    assert_eq!(hosts.shell_at(1, EXPORT, "cat a/m/f; umount a/m && ls a/m").stdout, "precious\n");
+}
+
 /// What commands say of a view on `h1`, below what it exports.
 fn tools_do_not_enter(hosts: &ViewHosts) {
     const REFUSED: &str = "h1:/view: A mounted view of Sheaf is not entered (EVIEW)";
