@@ -209,7 +209,13 @@ impl OwnerLane {
         out: &mut Vec<u8>,
     ) -> Result<FileAnswer, Errno> {
         if let NodeOp::Join(client) = op {
-            self.client = Some(self.owners.client(&self.host, client)?);
+            // The way to the top of a view takes the rights of whoever may be no more than that on it.
+            let is_limited = !self.rights.may_be_root && rustix::process::geteuid().is_root();
+            let identity = if is_limited { self.identity(who)? } else { None };
+            let acting = identity.map(|identity| identity.assume()).transpose()?;
+            let client = self.owners.client(&self.host, client);
+            drop(acting);
+            self.client = Some(client?);
             return Ok(FileAnswer::Done);
         }
         if op == NodeOp::Export {

@@ -243,7 +243,7 @@ impl Place<'_> {
         };
         let Some((found, at)) = nodes.fd(node).ok().and_then(|fd| Some((path(&*fd).ok()?, fd)))
         else {
-            return "(a file without a path)".to_owned();
+            return last_names(nodes, node, name);
         };
         let root = path(&*nodes.served.root).unwrap_or_default();
         let (mut found, outside) = match below(&found, &root) {
@@ -269,6 +269,23 @@ impl Place<'_> {
         format!("/{found}{outside}{names}")
     }
 }
+
+/// The last names of what has too long a path, as far as they are known.
+fn last_names(nodes: &KnownNodes, node: u64, name: Option<&[u8]>) -> String {
+    let mut names: Vec<Vec<u8>> = name.map(<[u8]>::to_vec).into_iter().collect();
+    let mut above = node;
+    while names.len() < LAST_NAMES
+        && let Some((parent, name)) = nodes.place(above)
+    {
+        names.push(name.into());
+        above = parent;
+    }
+    let names = names.iter().rev().map(|name| String::from_utf8_lossy(name).into_owned());
+    format!("…/{}", names.collect::<Vec<_>>().join("/"))
+}
+
+/// So many names are told of a path that the system does not say.
+const LAST_NAMES: usize = 16;
 
 /// What the system says behind the name of a file that is gone.
 const DELETED: &str = " (deleted)";

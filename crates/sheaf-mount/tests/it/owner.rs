@@ -3,7 +3,9 @@ use crate::support::Served;
 use rustix::fs::{CWD, FileType, OFlags};
 use sheaf_core::Errno;
 use sheaf_core::files::FileKind;
-use sheaf_mount::{FILES, FileAnswer, NodeMaking, NodeName, NodeOp, ROOT, ViewAudit, service};
+use sheaf_mount::{
+    FILES, FileAnswer, FileClient, NodeMaking, NodeName, NodeOp, ROOT, ViewAudit, service,
+};
 use sheaf_tree::filter::Registry;
 use sheaf_tree::service::{ClientRights, Services};
 use sheaf_tree::topology::{Names, Placement, Spec, Topology};
@@ -334,6 +336,16 @@ fn root_of_a_host_without_the_right_is_nobody_here() {
     asker.ask(NodeOp::Make { at: at(parent, b"f"), with, rdev: 0 }).unwrap();
     let made = fs::metadata(served.path("new/f")).unwrap();
     assert_eq!((made.uid(), made.gid()), (65_534, 65_534));
+    // A view of one directory does not lead past one that nobody may not enter.
+    fs::create_dir_all(served.path("closed/open")).unwrap();
+    fs::set_permissions(served.path("closed"), PermissionsExt::from_mode(0o700)).unwrap();
+    let top = |number, top: &str| {
+        NodeOp::Join(FileClient { number, top: top.into(), ..FileClient::default() })
+    };
+    assert_eq!(asker.ask(top(7, "closed/open")), Err(Errno::ACCES));
+    assert!(asker.ask(top(8, "new")).is_ok());
+    assert!(served.asker(9).ask(top(10, "closed/open")).is_ok());
+    asker = served.asker_with(1, limited);
     // Root's group is not given to other users either.
     asker.who.uid = 1001;
     asker.who.gids = vec![0];
