@@ -125,15 +125,27 @@ impl Pattern {
     pub(crate) fn swept(&self) -> impl Iterator<Item = Self> {
         self.alternatives.iter().flat_map(|one| {
             let is_bare = |part: &PatternPart| match part {
-                // It leads nowhere else.
-                PatternPart::Literal(name) => name == ".",
+                PatternPart::Literal(_) => false,
                 PatternPart::Name(name) => name.is_bare(),
                 PatternPart::Directories => true,
             };
-            let bare = one.parts.iter().rev().take_while(|part| is_bare(part)).count();
-            let least = one.parts.len() - bare;
-            (least..one.parts.len()).filter_map(move |end| {
-                let parts = &one.parts[..end];
+            let mut all: Vec<PatternPart> = Vec::new();
+            for part in &one.parts {
+                match part {
+                    // It leads nowhere else.
+                    PatternPart::Literal(name) if name == "." => {}
+                    // From every directory back to the one that they are in.
+                    PatternPart::Literal(name)
+                        if name == ".." && matches!(all.last(), Some(PatternPart::Name(name)) if name.is_bare()) =>
+                    {
+                        all.pop();
+                    }
+                    part => all.push(part.clone()),
+                }
+            }
+            let bare = all.iter().rev().take_while(|part| is_bare(part)).count();
+            (all.len() - bare..all.len()).filter_map(move |end| {
+                let parts = &all[..end];
                 // `**` may stand for no directory at all, which the pattern without it says.
                 if let Some(PatternPart::Directories) = parts.last() {
                     return None;

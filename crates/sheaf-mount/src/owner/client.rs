@@ -379,7 +379,8 @@ impl OwnerClient {
         let fd = self.nodes.fd(node)?;
         let open = |flags| rustix::fs::openat(CWD, path_of(&*fd), flags, Mode::empty());
         // The FUSE client checks only that some user may execute the file.
-        let runs = flags & OPENED_TO_RUN != 0;
+        // A directory is no program, and would be listed.
+        let runs = flags & OPENED_TO_RUN != 0 && self.nodes.kind(node)? == FileKind::File;
         let writes = open_flags(flags).intersects(OFlags::ACCMODE | OFlags::TRUNC);
         if runs {
             rustix::fs::accessat(CWD, path_of(&*fd), Access::EXEC_OK, AtFlags::EACCESS)?;

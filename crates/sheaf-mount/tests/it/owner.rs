@@ -216,6 +216,10 @@ fn operations_run_as_the_requesting_user() {
         }
         assert_eq!(fs::read_to_string(served.path(name)).unwrap(), name);
     }
+    fs::create_dir(served.path("way")).unwrap();
+    fs::set_permissions(served.path("way"), fs::Permissions::from_mode(0o711)).unwrap();
+    let listed = asker.open("way", libc::O_RDONLY | libc::O_DIRECTORY | TO_RUN).map(|_| ());
+    assert_eq!(listed, Err(Errno::ACCES));
     asker.who.gids = vec![4711];
     assert!(asker.open("group", libc::O_RDONLY).is_ok());
     assert_eq!(asker.node("closed/f").map(|_| ()), Err(Errno::ACCES));

@@ -152,13 +152,13 @@ impl Writer {
         Staged::create_apart(&self.export, path, options, source)
     }
 
-    /// Whether what has this name is a file with others, and names are copied as such: each gets its own content then, as
-    /// with GNU `cp -a`.
+    /// Whether what has this name, or is what a link of this name leads to, is a file with others, and names are copied as
+    /// such: each gets its own content then, as with GNU `cp -a`.
     fn has_other_names(&self, path: &Path) -> bool {
         self.hard_links
             && self
                 .export
-                .lstat(path)
+                .stat(path)
                 .is_ok_and(|there| there.kind == FileKind::File && there.nlink > 1)
     }
 

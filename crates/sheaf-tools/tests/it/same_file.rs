@@ -222,3 +222,22 @@ fn fetched_content_is_not_copied_over_itself() {
     assert!(got.outcome.is_ok() && got.errors.is_empty(), "{got:?}");
     assert_eq!(std::fs::read(here.path().join("n2/f")).unwrap(), big(7));
 }
+
+/// As with GNU `cp -a`, where a name leads by a link to a file that has others.
+#[test]
+fn names_behind_a_link_keep_what_they_have() {
+    let cluster = Cluster::new(1);
+    for file in ["d/one", "source"] {
+        cluster.write(0, file, "old");
+    }
+    std::fs::hard_link(cluster.path(0, "d/one"), cluster.path(0, "d/other")).unwrap();
+    symlink("one", cluster.path(0, "d/source")).unwrap();
+    let here = tempfile::tempdir().unwrap();
+    let from = here.path().join("source");
+    std::fs::write(&from, "new").unwrap();
+    let options = CopyOptions { in_place: true, sync: false, ..CopyOptions::archive() };
+    let done = run(copy(&cluster, &from, "/d", &options));
+    assert!(done.outcome.is_ok(), "{done:?}");
+    let read = |name: &str| std::fs::read_to_string(cluster.path(0, name)).unwrap();
+    assert_eq!((read("d/source"), read("d/other")), ("new".to_owned(), "old".to_owned()));
+}

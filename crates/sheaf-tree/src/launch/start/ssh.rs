@@ -19,7 +19,7 @@ use crate::launch::join::search::UNREACHED;
 use crate::link::wire::Channel;
 use bytes::BytesMut;
 use serde::{Deserialize, Serialize};
-use sheaf_core::Errno;
+use sheaf_core::{Errno, is_unprintable};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
@@ -661,7 +661,7 @@ pub(super) fn phrase(text: &[u8]) -> String {
         );
     }
     let shown = |line: &str| -> String {
-        line.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+        line.trim().chars().map(|c| if is_unprintable(c) { ' ' } else { c }).collect()
     };
     let mut lines: Vec<String> = text
         .lines()
