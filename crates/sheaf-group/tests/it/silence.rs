@@ -322,10 +322,13 @@ fn hosts_that_take_input_slowly_are_waited_for() {
             }
             assert!(begun.elapsed() >= WORK);
             assert!(call.outcome().is_ok(), "{:?}", call.outcome());
-            let said: Vec<_> = classes.iter().filter(|class| class.len > 0).collect();
-            assert_eq!(said.len(), 1);
-            assert_eq!(said[0].members.leaves(), cluster.everyone());
-            assert_eq!(said[0].body.as_deref(), Some(&[20, 20][..]));
+            // On a busy machine they end at different times, and so come apart.
+            let mut heard = RangeSet::new();
+            for class in classes.iter().filter(|class| class.len > 0) {
+                assert_eq!(class.body.as_deref(), Some(&[20, 20][..]));
+                heard.union_with(&class.members.leaves());
+            }
+            assert_eq!(heard, cluster.everyone());
         });
     }
 }
