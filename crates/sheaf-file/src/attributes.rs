@@ -188,7 +188,7 @@ pub(crate) fn apply(target: Subject<'_>, attributes: &Attributes) -> Result<()> 
     Ok(())
 }
 
-fn remove_list(target: Subject<'_>, name: &OsStr) -> Result<()> {
+pub(crate) fn remove_list(target: Subject<'_>, name: &OsStr) -> Result<()> {
     let removed = match target {
         Subject::Open(fd) => rustix::fs::fremovexattr(fd, name),
         Subject::Named(fd) => rustix::fs::removexattr(proc_path(fd), name),

@@ -3,7 +3,9 @@
 use super::StageOptions;
 use super::way::{Makers, judged_place, walk};
 use crate::Result;
-use crate::attributes::{ACCESS_LIST, Attributes, Subject, Xattr, apply, some_xattrs_of};
+use crate::attributes::{
+    ACCESS_LIST, Attributes, Subject, Xattr, apply, remove_list, some_xattrs_of,
+};
 use crate::export::{Export, ExportPlace, name_metadata};
 use crate::identity::FileIdentity;
 use crate::itself::unless_itself;
@@ -182,6 +184,10 @@ impl Destination {
             }
         }
         let mut has_list = !may_lack_list;
+        // What the directory gives to new files, the old one did not have.
+        if new.id() != old.id() && !xattrs.iter().any(|xattr| xattr.name == ACCESS_LIST) {
+            remove_list(Subject::Open(file.as_fd()), OsStr::from_bytes(ACCESS_LIST))?;
+        }
         for xattr in xattrs {
             // Labels and lists of the old file are a courtesy, its contents are what was asked for.
             let one = Attributes { xattrs: vec![xattr.clone()], ..Attributes::default() };

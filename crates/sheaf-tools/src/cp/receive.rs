@@ -394,9 +394,12 @@ impl Receiver {
         let key = (source, target);
         let failed = self.failed_links.get(&key).copied();
         let expected = self.linked.get(&key).copied();
+        // It was not made, and what has its name is anything.
+        let is_unknown = expected.is_none() && self.linked.len() < LINKED_FILES_MAX;
         self.link(path, false, |writer, place| match failed {
             // What has the name there is not what was to be linked to.
             Some(errno) => Err(errno),
+            None if is_unknown => Err(Errno::NOENT),
             None => writer.hard_link(&file, place, expected),
         });
     }

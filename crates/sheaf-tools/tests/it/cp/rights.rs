@@ -295,13 +295,19 @@ fn copy_of_a_mode_has_no_list_that_its_source_has_not() {
     ] {
         let dir = cluster.path(0, name);
         std::fs::create_dir(&dir).unwrap();
-        std::fs::write(dir.join("f"), "old").unwrap();
+        for file in ["f", "bare"] {
+            std::fs::write(dir.join(file), "old").unwrap();
+        }
+        set_mode(&dir.join("bare"), 0o640);
         if set_list(&dir.join("f"), ACCESS_LIST).is_err() {
             return sheaf_testing::skipped("the file system has no access lists");
         }
         set_list(&dir, b"system.posix_acl_default").unwrap();
         copy(&cluster, &source, &format!("/{name}/f"), &options);
         copy(&cluster, &source, &format!("/{name}/new"), &options);
+        // What is replaced has what it had, and not what the directory gives to new files.
+        copy(&cluster, &source, &format!("/{name}/bare"), &options);
+        assert_eq!((list_of(&dir.join("bare")), mode(&dir.join("bare"))), (None, 0o640), "{name}");
         for file in [dir.join("f"), dir.join("new")] {
             assert_eq!(std::fs::read(&file).unwrap(), b"secret");
             assert_eq!(list_of(&file).is_some(), has_list, "{file:?}");
