@@ -32,6 +32,8 @@ pub(super) struct Local {
     client: Client,
     writer: Writer,
     open: HashMap<u32, Export>,
+    /// Whose each directory of a host is.
+    host_dirs: HashMap<(u64, u64), u32>,
     /// Files that could not be written, and so are not linked to.
     failed: HashSet<(u32, PathBuf)>,
     /// What has other names, by its first.
@@ -80,6 +82,7 @@ impl Local {
             writer: Writer::new(&export, options)?.here(),
             root: export,
             open: HashMap::new(),
+            host_dirs: HashMap::new(),
             failed: HashSet::new(),
             named: HashSet::new(),
             linked: HashMap::new(),
@@ -100,6 +103,11 @@ impl Local {
             return Ok(self.writer.at(export));
         }
         let export = if self.is_exact { self.root.clone() } else { self.make_host_dir(leaf)? };
+        // By a link of its user's, the directory of one may be that of another, whose files it would replace.
+        let is_of = *self.host_dirs.entry(export.stat(Path::new("."))?.id()).or_insert(leaf);
+        if is_of != leaf && !self.is_exact {
+            return Err(Errno::NOTUNIQ);
+        }
         if self.open.len() >= HOSTS_OPEN_MAX {
             self.open.clear();
         }

@@ -609,3 +609,19 @@ fn file_is_written_through_the_links_that_come() {
     });
     assert_eq!(std::fs::read_to_string(out.join("f")).unwrap(), "FF");
 }
+
+/// A link of the user's own that leads from one host's directory to another's.
+#[test]
+fn directory_of_two_hosts_has_the_files_of_one() {
+    let cluster = Cluster::new(2);
+    (0..2).for_each(|leaf| cluster.write(leaf, "id", if leaf == 0 { "first" } else { "second" }));
+    let here = tempfile::tempdir().unwrap();
+    std::fs::create_dir(here.path().join("n1")).unwrap();
+    std::os::unix::fs::symlink("n1", here.path().join("n2")).unwrap();
+    let got = run(async {
+        fetch(&cluster.client("flat"), &[cluster.target("/id")], here.path(), &quick()).await
+    });
+    let told: Vec<_> = got.errors.iter().map(|error| (error.errno, error.path.clone())).collect();
+    assert_eq!(told, [(Errno::NOTUNIQ, here.path().join("n2/id"))]);
+    assert_eq!(std::fs::read_to_string(here.path().join("n1/id")).unwrap(), "first");
+}
