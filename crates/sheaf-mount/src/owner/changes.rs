@@ -245,11 +245,12 @@ impl Place<'_> {
         else {
             return last_names(nodes, node, name);
         };
-        let root = path(&*nodes.served.root).unwrap_or_default();
-        let (mut found, outside) = match below(&found, &root) {
-            Some(found) => (found.to_vec(), ""),
-            None => (found, " (outside of what is served)"),
-        };
+        let root = path(&*nodes.served.root).ok();
+        let (mut found, outside) =
+            match root.and_then(|root| below(&found, &root).map(<[u8]>::to_vec)) {
+                Some(found) => (found, ""),
+                None => (found, " (outside of what is served)"),
+            };
         if let Some(name) = name {
             found.push(b'/');
             found.extend_from_slice(name);

@@ -641,15 +641,16 @@ impl HostsRoot for SaveRoot {
                         break;
                     }
                     match postcard::from_bytes(&record) {
-                        Ok(HostRecord::Change { id, change, report }) => {
-                            let of = changes.entry(id).or_default();
-                            *of += 1;
-                            if *of > CHANGES_MAX || is_nothing(&change) {
-                                return self.lose(state, host, UNREADABLE);
+                        Ok(record) => {
+                            if let HostRecord::Change { id, change, .. } = &record {
+                                let of = changes.entry(*id).or_default();
+                                *of += 1;
+                                if *of > CHANGES_MAX || is_nothing(change) {
+                                    return self.lose(state, host, UNREADABLE);
+                                }
                             }
-                            self.change(state, host, id, change, report)?;
+                            self.record(state, host, record)?;
                         }
-                        Ok(record) => self.record(state, host, record)?,
                         Err(_) => return self.lose(state, host, UNREADABLE),
                     }
                 }
