@@ -4,9 +4,11 @@ use crate::Result;
 use crate::attributes::Attributes;
 use crate::export::{Export, ExportPlace};
 use crate::held::FoundFile;
+use crate::made::{made_dir, made_link, made_node, open_in};
 use rustix::fd::AsFd;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
 use sheaf_core::Errno;
+use sheaf_core::files::FileKind;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -29,7 +31,7 @@ impl Export {
     /// whatever becomes of the path. The umask applies.
     ///
     /// # Errors
-    /// Those of `mkdir(2)`; `ENOTDIR` if something else has taken its place already.
+    /// Those of `mkdir(2)`; `ENOTDIR` or `ESTALE` if something else has taken its place already.
     pub fn make_dir(&self, path: &Path, mode: Mode) -> Result<FoundFile> {
         let place = match self.place(path) {
             // As in `create_dir`.
@@ -77,6 +79,38 @@ impl Export {
     pub fn symlink(&self, target: &Path, link: &Path) -> Result<()> {
         let link = self.new_place(link)?;
         Ok(rustix::fs::symlinkat(target, &link.dir, &link.name)?)
+    }
+
+    /// As [`Export::symlink`], and returns the link.
+    ///
+    /// # Errors
+    /// Those of `symlink(2)`; `ESTALE` if something else has taken its place already.
+    pub fn make_link(&self, target: &Path, link: &Path) -> Result<FoundFile> {
+        let link = self.new_place(link)?;
+        rustix::fs::symlinkat(target, &link.dir, &link.name)?;
+        made_link(&link.dir, &link.name, target)
+    }
+
+    /// Makes a named pipe or a device, and returns it. The umask applies.
+    ///
+    /// # Errors
+    /// Those of `mknod(2)`; `EINVAL` for another kind of file; `ESTALE` if something else has taken its place already.
+    pub fn make_node(
+        &self,
+        path: &Path,
+        kind: FileKind,
+        mode: Mode,
+        rdev: u64,
+    ) -> Result<FoundFile> {
+        let place = self.new_place(path)?;
+        let file_type = match kind {
+            FileKind::Fifo => FileType::Fifo,
+            FileKind::CharDevice => FileType::CharacterDevice,
+            FileKind::BlockDevice => FileType::BlockDevice,
+            _ => return Err(Errno::INVAL),
+        };
+        rustix::fs::mknodat(&place.dir, &place.name, file_type, mode, rdev)?;
+        made_node(&place.dir, &place.name, kind, rdev)
     }
 
     /// Gives a file another name. A symbolic link is not followed but linked itself.
@@ -203,7 +237,9 @@ fn make_each(
         };
         within = match (new, &within, name) {
             // Another process made it meanwhile, or a link leads nowhere.
-            (Err(Errno::EXIST), Some(dir), Some(name)) => Some(open_in(dir, name)?),
+            (Err(Errno::EXIST), Some(dir), Some(name)) => {
+                Some(open_in(dir, name, OFlags::DIRECTORY)?)
+            }
             (Err(Errno::EXIST), ..) => {
                 look(above)?;
                 None
@@ -232,11 +268,5 @@ fn make_each(
 /// Makes a directory in an open one.
 fn make_in(dir: impl AsFd, name: &OsStr, mode: Mode) -> Result<FoundFile> {
     rustix::fs::mkdirat(&dir, name, mode)?;
-    open_in(dir, name)
-}
-
-/// A directory in an open one, which is no link.
-fn open_in(dir: impl AsFd, name: &OsStr) -> Result<FoundFile> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    FoundFile::new(rustix::fs::openat(dir, name, flags, Mode::empty())?)
+    made_dir(dir, name)
 }

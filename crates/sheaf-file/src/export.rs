@@ -28,6 +28,9 @@ const RESOLVE_TRIES_MAX: usize = 64;
 /// it.
 const PATH_BYTES_MAX: usize = 4095;
 
+/// No link leads above the directory in which paths begin.
+const IN_ROOT: ResolveFlags = ResolveFlags::IN_ROOT;
+
 /// The directory a host serves, and the door to everything beneath it.
 ///
 /// A clone is a pointer and shares the one descriptor, so a thousand servers of one process can
@@ -228,6 +231,14 @@ impl Export {
         self.openat2(path, flags | OFlags::PATH, Mode::empty())
     }
 
+    /// A directory, by a path on which there is no symbolic link (`ELOOP`).
+    pub(crate) fn resolve_straight(&self, path: &Path) -> Result<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+        let within = IN_ROOT | ResolveFlags::NO_SYMLINKS;
+        let found = self.openat2_in_pieces(path, flags, Mode::empty(), within)?;
+        unless_view(found, self.device)
+    }
+
     /// Whether a link on this path leads out of the directory in which paths begin: in an export it is resolved within,
     /// but on this machine it means another file.
     #[must_use]
@@ -331,10 +342,8 @@ impl Export {
             }
         }
         match path.as_os_str().len() {
-            ..=PATH_BYTES_MAX => {
-                openat2(self.root.as_fd(), path, flags, mode, ResolveFlags::IN_ROOT)
-            }
-            _ => self.openat2_in_pieces(path, flags, mode),
+            ..=PATH_BYTES_MAX => openat2(self.root.as_fd(), path, flags, mode, IN_ROOT),
+            _ => self.openat2_in_pieces(path, flags, mode, IN_ROOT),
         }
     }
 
@@ -342,15 +351,22 @@ impl Export {
     /// that the one before has led to. From the second on `..` and links may not leave that
     /// directory, since what they mean is known only from the root: such a path is too long
     /// (`ENAMETOOLONG`).
-    fn openat2_in_pieces(&self, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
+    fn openat2_in_pieces(
+        &self,
+        path: &Path,
+        flags: OFlags,
+        mode: Mode,
+        within: ResolveFlags,
+    ) -> Result<OwnedFd> {
         let mut rest = path.as_os_str().as_bytes();
         let mut reached: Option<OwnedFd> = None;
         let step = |from: Option<&OwnedFd>, piece: &[u8], flags: OFlags, mode: Mode| {
             let piece = Path::new(OsStr::from_bytes(piece));
             match from {
-                None => openat2(self.root.as_fd(), piece, flags, mode, ResolveFlags::IN_ROOT),
+                None => openat2(self.root.as_fd(), piece, flags, mode, within),
                 Some(dir) => {
-                    match openat2(dir.as_fd(), piece, flags, mode, ResolveFlags::BENEATH) {
+                    let within = within - IN_ROOT | ResolveFlags::BENEATH;
+                    match openat2(dir.as_fd(), piece, flags, mode, within) {
                         Err(Errno::XDEV) => Err(Errno::NAMETOOLONG),
                         done => done,
                     }
@@ -416,11 +432,11 @@ impl ExportPlace {
 }
 
 /// Where the link that this `O_PATH` descriptor names points; `EINVAL` when it is none.
-pub(crate) fn link_target(link: &OwnedFd) -> Result<PathBuf> {
+pub(crate) fn link_target(link: impl AsFd) -> Result<PathBuf> {
     if fd_metadata(link.as_fd())?.kind != FileKind::Symlink {
         return Err(Errno::INVAL);
     }
-    let target = rustix::fs::readlinkat(link, "", Vec::new())?;
+    let target = rustix::fs::readlinkat(link.as_fd(), "", Vec::new())?;
     Ok(PathBuf::from(OsString::from_vec(target.into_bytes())))
 }
 

@@ -44,6 +44,14 @@ impl Export {
         Ok(self.with_held(path, Arc::new(dir)))
     }
 
+    /// As [`Export::holding`], by a path on which no symbolic link is followed.
+    ///
+    /// # Errors
+    /// Those of [`Export::holding`]; `ELOOP` for a path with a link.
+    pub fn holding_straight(&self, path: &Path) -> Result<Self> {
+        Ok(self.with_held(path, Arc::new(self.resolve_straight(path)?)))
+    }
+
     /// This export with a directory held that was found, which callers address by `path`.
     #[must_use]
     pub fn holding_found(&self, path: &Path, found: FoundFile) -> Self {

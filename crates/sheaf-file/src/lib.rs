@@ -41,6 +41,7 @@ mod held;
 mod identity;
 mod itself;
 mod leases;
+mod made;
 mod mode_change;
 mod owner;
 mod pattern;

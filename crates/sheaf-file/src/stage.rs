@@ -40,6 +40,8 @@ pub struct StageOptions {
     pub in_place: bool,
     /// Replace a file this user may not write, where the directory allows it.
     pub force: bool,
+    /// Replace a symbolic link at the destination itself, and not what it leads to.
+    pub over_links: bool,
     /// Follow no symbolic link that another user could have laid, unless the file that it leads to is that
     /// user's. Those are the owners of the links on the way and of the directories that it leads
     /// through, and everybody where all may make names. Groups that may write are trusted. A pipe or device of
@@ -49,7 +51,15 @@ pub struct StageOptions {
 
 impl Default for StageOptions {
     fn default() -> Self {
-        Self { mode: 0o666, sparse: false, sync: true, in_place: false, force: false, wary: false }
+        Self {
+            mode: 0o666,
+            sparse: false,
+            sync: true,
+            in_place: false,
+            force: false,
+            over_links: false,
+            wary: false,
+        }
     }
 }
 
@@ -59,7 +69,8 @@ impl Default for StageOptions {
 /// process is killed, leaves nothing: the new file has no name (`O_TMPFILE`). Only where the file
 /// system cannot do that, it is called [`TEMP_PREFIX`]`…` meanwhile, and a kill leaves it.
 ///
-/// A symbolic link at the destination stays and its target, within the export, is replaced. Devices
+/// A symbolic link at the destination stays and its target, within the export, is replaced, unless
+/// [`StageOptions::over_links`] says otherwise. Devices
 /// and named pipes, files of `/proc` and `/sys`, and with [`StageOptions::in_place`] all files, are
 /// written directly.
 ///

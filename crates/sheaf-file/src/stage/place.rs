@@ -105,6 +105,7 @@ impl Destination {
         source: Option<&FileIdentity>,
     ) -> Result<(Self, File)> {
         let (place, makers) = match options.wary {
+            _ if options.over_links => (unfollowed_place(export, path)?, Makers::default()),
             true => judged_place(export, path)?,
             false => (final_place(export, path)?, Makers::default()),
         };
@@ -112,6 +113,8 @@ impl Destination {
         let old = match name_metadata(dir.as_fd(), &name) {
             Ok(metadata) if metadata.is_dir() => return Err(Errno::ISDIR),
             Ok(_) if must_be_dir => return Err(Errno::NOTDIR),
+            // It hands on nothing.
+            Ok(link) if options.over_links && link.kind == FileKind::Symlink => None,
             Ok(metadata) => Some(metadata),
             Err(Errno::NOENT) if must_be_dir => return Err(Errno::ISDIR),
             Err(Errno::NOENT) => None,
@@ -314,6 +317,14 @@ impl Drop for Destination {
             // Nobody is left to hear of a failure.
             let _ = rustix::fs::unlinkat(&self.dir, temp, AtFlags::empty());
         }
+    }
+}
+
+/// The place of the last name of a path, also where it is that of a link.
+fn unfollowed_place(export: &Export, path: &Path) -> Result<ExportPlace> {
+    match export.place(path) {
+        Err(Errno::INVAL) => final_place(export, path),
+        place => place,
     }
 }
 

@@ -1,11 +1,10 @@
 //! Writing files, directories, links and special files at one place, on a host or here.
 use super::message::{Attrs, Special};
 use super::{CopyMode, CopyOptions};
-use rustix::fs::{FileType, Mode as RawMode};
 use sheaf_core::Errno;
 use sheaf_file::{
-    ACCESS_LIST, Attributes, Digest, Export, FileIdentity, FileKind, FoundFile, Metadata, Mode,
-    OFlags, Owner, SetTime, StageOptions, Staged, Xattr, mode_without_list,
+    ACCESS_LIST, Attributes, Digest, Export, FileIdentity, FileKind, Metadata, Mode, OFlags, Owner,
+    SetTime, StageOptions, Staged, Timestamp, Xattr, mode_without_list,
 };
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -51,6 +50,9 @@ struct User {
     uid: u32,
     groups: HashSet<u32>,
 }
+
+/// Device, inode and the time when it was made, if the file system says so.
+pub(super) type DirId = ((u64, u64), Option<Timestamp>);
 
 /// A directory that is there now, and what to do when everything in it is.
 #[derive(Debug)]
@@ -99,6 +101,27 @@ impl Writer {
         Ok(self.at(&self.export.holding(path, follow)?))
     }
 
+    /// This writer with a directory held that another one may have taken the place of (`ESTALE`).
+    pub fn hold_again(&self, path: &Path, id: DirId) -> Result<Self, Errno> {
+        let writer = self.hold(path, false)?;
+        if writer.dir_id(path)? == id { Ok(writer) } else { Err(Errno::STALE) }
+    }
+
+    /// This writer with a directory held, by a path on which there is no link, as there was none when
+    /// each directory on it was made or found (`ESTALE`).
+    pub fn hold_straight(&self, path: &Path) -> Result<Self, Errno> {
+        match self.export.holding_straight(path) {
+            Ok(held) => Ok(self.at(&held)),
+            Err(Errno::LOOP | Errno::NOTDIR) => Err(Errno::STALE),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    pub fn dir_id(&self, path: &Path) -> Result<DirId, Errno> {
+        let metadata = self.export.lstat(path)?;
+        Ok((metadata.id(), metadata.btime))
+    }
+
     /// This writer, in a directory of a tree that is copied, or to which files are copied.
     pub fn within_tree(self) -> Self {
         Self { within_tree: true, ..self }
@@ -145,11 +168,23 @@ impl Writer {
             mode: attrs.mode & rights,
             sparse: self.sparse || sparse,
             sync: self.sync,
-            in_place: self.in_place && !self.has_other_names(path),
+            in_place: self.in_place && !self.is_replaced_link(path) && !self.has_other_names(path),
+            over_links: self.is_over_links(),
             wary: self.within_tree,
             force: false,
         };
         Staged::create_apart(&self.export, path, options, source)
+    }
+
+    /// Whether a file takes the place of a link that is there: in a tree of which links and names of
+    /// one file are copied as such each name gets its own content.
+    fn is_over_links(&self) -> bool {
+        self.within_tree && self.hard_links
+    }
+
+    fn is_replaced_link(&self, path: &Path) -> bool {
+        self.is_over_links()
+            && self.export.lstat(path).is_ok_and(|there| there.kind == FileKind::Symlink)
     }
 
     /// Whether what has this name, or is what a link of this name leads to, is a file with others, and names are copied as
@@ -164,7 +199,7 @@ impl Writer {
 
     /// The file that would be written in place, if there is one.
     pub fn in_place(&self, path: &Path) -> Result<Option<FileIdentity>, Errno> {
-        if !self.in_place {
+        if !self.in_place || self.is_replaced_link(path) {
             return Ok(None);
         }
         match self.export.find(path, true) {
@@ -177,6 +212,9 @@ impl Writer {
     /// Refuses to write a file into its own source (`ESAMEFILE`), which [`Self::begin`] does, too.
     pub fn check_file(&self, path: &Path, source: Option<&FileIdentity>) -> Result<(), Errno> {
         let Some(source) = source.filter(|_| self.in_place) else { return Ok(()) };
+        if self.is_replaced_link(path) {
+            return Ok(());
+        }
         match self.export.find(path, true) {
             Ok(there) if source.is(&there)? => Err(Errno::SAMEFILE),
             _ => Ok(()),
@@ -204,6 +242,9 @@ impl Writer {
     /// anybody's choice who may write to the directory. And one of this machine that leads out of what is copied
     /// into (`EACCES`): what comes from hosts goes beneath it alone.
     pub fn check_link(&self, path: &Path) -> Result<(), Errno> {
+        if self.is_over_links() {
+            return Ok(());
+        }
         let is_link = self.export.lstat(path).is_ok_and(|there| there.kind == FileKind::Symlink);
         if is_link && (self.follows_none || self.is_here && self.leads_out(path)?) {
             return Err(Errno::ACCES);
@@ -277,44 +318,36 @@ impl Writer {
         self.export.set_attributes(path, &attributes, true)
     }
 
-    /// Makes a symbolic link, in place of any other that is no directory.
-    pub fn symlink(&self, path: &Path, target: &[u8], attrs: &Attrs) -> Result<(), Errno> {
+    /// Makes a symbolic link, in place of any other that is no directory, and says which file it is.
+    pub fn symlink(&self, path: &Path, target: &[u8], attrs: &Attrs) -> Result<(u64, u64), Errno> {
         let target = Path::new(OsStr::from_bytes(target));
         let attributes = Attributes { mode: None, sole_lists: false, ..self.attributes(attrs) };
         self.replace(path, |name| {
-            self.export.symlink(target, name)?;
-            if attributes == Attributes::default() {
-                return Ok(());
-            }
-            let set = |attributes| self.export.set_attributes(name, attributes, false);
-            match set(&attributes) {
+            let made = self.export.make_link(target, name)?;
+            match made.set_attributes(&attributes) {
                 // Few users may give a link extended attributes, and few file systems keep them.
                 Err(_) if self.lenient && !attributes.xattrs.is_empty() => {
-                    set(&Attributes { xattrs: Vec::new(), ..attributes.clone() })
+                    made.set_attributes(&Attributes { xattrs: Vec::new(), ..attributes.clone() })?;
                 }
-                done => done,
+                done => done?,
             }
+            Ok(made.metadata().id())
         })
     }
 
     /// Gives `file` another name. If it is known which file that is, another one that has taken its
-    /// place is refused (`ESTALE`). It may have been written through a link, which is followed then.
+    /// place is refused (`ESTALE`).
     pub fn hard_link(
         &self,
         file: &Path,
         path: &Path,
         expected: Option<(u64, u64)>,
-    ) -> Result<(), Errno> {
-        let is_other =
-            |found: &FoundFile| expected.is_some_and(|expected| expected != found.metadata().id());
-        let mut found = self.export.find(file, false)?;
-        if is_other(&found) && found.metadata().kind == FileKind::Symlink {
-            found = self.export.find(file, true)?;
-        }
-        if is_other(&found) {
+    ) -> Result<(u64, u64), Errno> {
+        let file = &self.export.find(file, false)?;
+        let id = file.metadata().id();
+        if expected.is_some_and(|expected| expected != id) {
             return Err(Errno::STALE);
         }
-        let (file, id) = (&found, found.metadata().id());
         // As GNU cp has it of a file, also by its second name.
         if file.metadata().kind == FileKind::File
             && self.export.stat(path).is_ok_and(|there| there.is_dir())
@@ -323,17 +356,23 @@ impl Writer {
         }
         if self.export.lstat(path).is_ok_and(|there| there.id() == id) {
             // To rename one name of a file to another would leave both.
-            return Ok(());
+            return Ok(id);
         }
-        self.replace(path, |name| self.export.hard_link_found(file, name))
+        self.replace(path, |name| self.export.hard_link_found(file, name).map(|()| id))
     }
 
-    /// Makes a named pipe or a device.
-    pub fn node(&self, path: &Path, kind: Special, rdev: u64, attrs: &Attrs) -> Result<(), Errno> {
+    /// Makes a named pipe or a device, and says which file it is.
+    pub fn node(
+        &self,
+        path: &Path,
+        kind: Special,
+        rdev: u64,
+        attrs: &Attrs,
+    ) -> Result<(u64, u64), Errno> {
         let kind = match kind {
-            Special::Fifo => FileType::Fifo,
-            Special::CharDevice => FileType::CharacterDevice,
-            Special::BlockDevice => FileType::BlockDevice,
+            Special::Fifo => FileKind::Fifo,
+            Special::CharDevice => FileKind::CharDevice,
+            Special::BlockDevice => FileKind::BlockDevice,
         };
         let attributes = self.attributes(attrs);
         // As with GNU cp, which replaces by links and pipes only where it follows no links.
@@ -341,21 +380,20 @@ impl Writer {
             return Err(Errno::EXIST);
         }
         self.replace(path, |name| {
-            let (Some(parent), Some(name_only)) = (name.parent(), name.file_name()) else {
-                return Err(Errno::INVAL);
-            };
-            let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-            let parent =
-                self.export.open_file(parent, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
-            let mode = RawMode::from_raw_mode(attrs.mode);
-            rustix::fs::mknodat(&parent, name_only, kind, mode, rdev)?;
-            self.export.set_attributes(name, &attributes, false)
+            let mode = Mode::from_raw_mode(attrs.mode);
+            let made = self.export.make_node(name, kind, mode, rdev)?;
+            made.set_attributes(&attributes)?;
+            Ok(made.metadata().id())
         })
     }
 
     /// Lets `make` make something at `path`: at once, or in the way of what is there, under a
     /// temporary name that then replaces it.
-    fn replace(&self, path: &Path, make: impl Fn(&Path) -> Result<(), Errno>) -> Result<(), Errno> {
+    fn replace(
+        &self,
+        path: &Path,
+        make: impl Fn(&Path) -> Result<(u64, u64), Errno>,
+    ) -> Result<(u64, u64), Errno> {
         match self.export.lstat(path) {
             Ok(there) if there.is_dir() => return Err(Errno::ISDIR),
             Ok(_) => {}
@@ -363,7 +401,7 @@ impl Writer {
             Err(errno) => return Err(errno),
         }
         let temp = self.temp_name(path)?;
-        let made = make(&temp).and_then(|()| self.export.rename(&temp, path, true));
+        let made = make(&temp).and_then(|id| self.export.rename(&temp, path, true).map(|()| id));
         if made.is_err() {
             // It may not have been made at all.
             let _ = self.export.remove(&temp, sheaf_file::RemoveOptions::default());

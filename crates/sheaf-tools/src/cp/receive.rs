@@ -1,9 +1,9 @@
 //! A host takes in a copy: record after record, as they come.
 use super::message::{Attrs, CopyRecord, PutParams, Totals, malformed, next_record};
-use super::place::{Dir, Writer, directory_of};
+use super::place::{Dir, DirId, Writer, directory_of};
 use bytes::Bytes;
 use sheaf_core::Errno;
-use sheaf_file::{Attributes, FileIdentity, FileKind, Staged, Timestamp};
+use sheaf_file::{Attributes, FileIdentity, FileKind, Staged};
 use sheaf_group::audit::Change;
 use sheaf_group::entry::{Answer, AnswerForm, Entry, EntryKind, Sink};
 use sheaf_group::tool::{Host, Reply, Running, Step, Tool};
@@ -95,9 +95,6 @@ enum HeldWriter {
     /// Closed while directories far beneath are filled, to be opened again if it is still this one.
     Closed(DirId),
 }
-
-/// Device, inode and the time when it was made, if the file system says so.
-type DirId = ((u64, u64), Option<Timestamp>);
 
 impl Receiver {
     fn new(params: PutParams, writer: Result<Writer, Errno>) -> Self {
@@ -252,12 +249,8 @@ impl Receiver {
             return;
         };
         let HeldWriter::Closed(id) = held else { return };
-        let reopened = writer.hold(path, false).and_then(|writer| {
-            let is_same = dir_id(&writer, path)? == *id;
-            if is_same { Ok(writer.within_tree()) } else { Err(Errno::STALE) }
-        });
-        match reopened {
-            Ok(writer) => *held = HeldWriter::Open(writer),
+        match writer.hold_again(path, *id) {
+            Ok(writer) => *held = HeldWriter::Open(writer.within_tree()),
             Err(errno) => {
                 (*held, *closing) = (HeldWriter::Nothing, None);
                 let (path, relative) = (path.clone(), relative.clone());
@@ -273,7 +266,7 @@ impl Receiver {
         let Some(far) = self.dirs.len().checked_sub(DIRS_HELD_MAX + 1) else { return };
         let OpenDir { held, path, .. } = &mut self.dirs[far];
         if let HeldWriter::Open(writer) = held
-            && let Ok(id) = dir_id(writer, path)
+            && let Ok(id) = writer.dir_id(path)
         {
             *held = HeldWriter::Closed(id);
         }
@@ -408,21 +401,17 @@ impl Receiver {
         &mut self,
         path: Vec<u8>,
         is_linked: bool,
-        make: impl FnOnce(&Writer, &Path) -> Result<(), Errno>,
+        make: impl FnOnce(&Writer, &Path) -> Result<(u64, u64), Errno>,
     ) {
         let Some(place) = self.enter_file(&path) else { return };
         if self.dry_run {
             return self.imagine(&place);
         }
-        let made = self.writer().map(|writer| {
-            make(writer, &place)?;
-            // Another name is one of this, and of nothing that takes its place.
-            is_linked.then(|| Ok(writer.export.lstat(&place)?.id())).transpose()
-        });
-        match made {
+        match self.writer().map(|writer| make(writer, &place)) {
             Some(Ok(id)) => {
                 self.totals.links += 1;
-                if let Some(id) = id.filter(|_| self.linked.len() < LINKED_FILES_MAX) {
+                // Another name is one of this, and of nothing that takes its place.
+                if is_linked && self.linked.len() < LINKED_FILES_MAX {
                     self.linked.insert((self.bases.len() as u32 - 1, path), id);
                 }
             }
@@ -530,11 +519,6 @@ impl Incoming {
     fn cut(&self) -> Option<(PathBuf, u64)> {
         self.staged.is_direct().then(|| (self.path.clone(), self.staged.size()))
     }
-}
-
-fn dir_id(writer: &Writer, path: &Path) -> Result<DirId, Errno> {
-    let metadata = writer.export.lstat(path)?;
-    Ok((metadata.id(), metadata.btime))
 }
 
 /// Whether `path` is `dir` itself or in it; everything is in the source itself.

@@ -4,7 +4,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use sheaf_file::ModeChange;
 use sheaf_group::Client;
 use sheaf_tools::Target;
-use sheaf_tools::cp::{CopyOptions, Source, put};
+use sheaf_tools::cp::{CopyOptions, Source, get, put};
 use sheaf_tools::edit::{Edit, EditOptions, NewMode, NewOwner, edit};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ const FILES: usize = 200;
 /// Changes of one kind while the directory is exchanged.
 const ROUNDS: usize = 10;
 
-fn files(dir: &Path) -> impl Iterator<Item = PathBuf> {
+fn files(dir: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     let dir = dir.to_owned();
     (0..FILES).map(move |number| dir.join(format!("f{number}")))
 }
@@ -24,8 +24,28 @@ fn files(dir: &Path) -> impl Iterator<Item = PathBuf> {
 /// A host whose `/home/bob/d` is exchanged for a link to `/etc`, and back, until this is dropped.
 struct Swapped {
     cluster: Cluster,
+    _exchange: Exchange,
+}
+
+/// Two names that are exchanged as fast as can be, while both are there, until this is dropped.
+struct Exchange {
     is_over: std::sync::Arc<AtomicBool>,
     swapper: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Exchange {
+    fn of(one: PathBuf, other: PathBuf) -> Self {
+        let is_over = std::sync::Arc::new(AtomicBool::new(false));
+        let swapper = std::thread::spawn({
+            let is_over = std::sync::Arc::clone(&is_over);
+            move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    let _ = renameat_with(CWD, &one, CWD, &other, RenameFlags::EXCHANGE);
+                }
+            }
+        });
+        Self { is_over, swapper: Some(swapper) }
+    }
 }
 
 impl Swapped {
@@ -40,17 +60,7 @@ impl Swapped {
             }
         }
         symlink("/etc", home.join("e")).unwrap();
-        let is_over = std::sync::Arc::new(AtomicBool::new(false));
-        let swapper = std::thread::spawn({
-            let is_over = std::sync::Arc::clone(&is_over);
-            move || {
-                while !is_over.load(Ordering::Relaxed) {
-                    let (one, other) = (home.join("d"), home.join("e"));
-                    renameat_with(CWD, &one, CWD, &other, RenameFlags::EXCHANGE).unwrap();
-                }
-            }
-        });
-        Self { cluster, is_over, swapper: Some(swapper) }
+        Self { cluster, _exchange: Exchange::of(home.join("d"), home.join("e")) }
     }
 
     /// What is in `/etc`, with the mode and the owner of each file.
@@ -82,7 +92,7 @@ impl Swapped {
     }
 }
 
-impl Drop for Swapped {
+impl Drop for Exchange {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
         self.swapper.take().unwrap().join().unwrap();
@@ -136,6 +146,73 @@ fn recursive_copy_does_not_follow_swapped_links() {
     }
 }
 
+/// The same of what comes from hosts: all directories are made first, and files are written in them later.
+#[test]
+fn copy_from_hosts_does_not_follow_swapped_links() {
+    let cluster = Cluster::new(1);
+    std::fs::create_dir_all(cluster.path(0, "t/d/sub")).unwrap();
+    for dir in [cluster.path(0, "t/d"), cluster.path(0, "t/d/sub")] {
+        files(&dir).enumerate().for_each(|(number, file)| {
+            std::fs::write(file, format!("copied {number}")).unwrap();
+        });
+    }
+    let here = tempfile::tempdir().unwrap();
+    let (to, etc) = (here.path().join("n1/t"), here.path().join("n1/etc"));
+    std::fs::create_dir_all(&to).unwrap();
+    std::fs::create_dir_all(etc.join("sub")).unwrap();
+    let system = || files(&etc).chain(files(&etc.join("sub")));
+    system().for_each(|file| std::fs::write(file, "system").unwrap());
+    symlink("../etc", to.join("e")).unwrap();
+    std::fs::create_dir(to.join("d")).unwrap();
+    let exchange = Exchange::of(to.join("d"), to.join("e"));
+    for options in [
+        CopyOptions::archive(),
+        CopyOptions { in_place: true, ..CopyOptions::archive() },
+        CopyOptions { recursive: true, ..CopyOptions::default() },
+    ] {
+        let options = CopyOptions { sync: false, ..options };
+        run(async {
+            let client = cluster.client("flat");
+            for _ in 0..ROUNDS {
+                let targets = [cluster.target("/t")];
+                get(&client, &targets, here.path(), &options, &mut |_| {}).await.unwrap();
+            }
+        });
+    }
+    drop(exchange);
+    assert_eq!(system().filter(|file| std::fs::read(file).unwrap() != b"system").count(), 0);
+    assert_eq!(std::fs::read_dir(etc).unwrap().count(), FILES + 1);
+}
+
+/// A directory that was there is not taken for the one that was made, and keeps its mode.
+#[test]
+fn mode_of_a_new_directory_is_given_to_no_other() {
+    let cluster = Cluster::new(1);
+    let bob = cluster.path(0, "bob");
+    std::fs::create_dir_all(bob.join("private/of")).unwrap();
+    for (dir, mode) in [(bob.clone(), 0o777), (bob.join("private"), 0o700)] {
+        std::fs::set_permissions(dir, PermissionsExt::from_mode(mode)).unwrap();
+    }
+    let mode = Some(ModeChange::parse("777", 0).unwrap());
+    let mkdir = Edit::Mkdir { parents: false, mode };
+    let exchange = Exchange::of(bob.join("private"), bob.join("new"));
+    run(async {
+        let client = cluster.client("flat");
+        for _ in 0..300 {
+            apply(&client, cluster.target("/bob/new"), &mkdir).await;
+            for name in ["new", "private"] {
+                // One of the two is not empty.
+                let _ = std::fs::remove_dir(bob.join(name));
+            }
+        }
+    });
+    drop(exchange);
+    let left = ["new", "private"].map(|name| bob.join(name)).into_iter();
+    let private: Vec<_> = left.filter(|dir| dir.join("of").exists()).collect();
+    assert_eq!(private.len(), 1);
+    assert_eq!(private[0].metadata().unwrap().mode() & 0o7777, 0o700);
+}
+
 /// What is named is exchanged itself, between a look at it and the walk through it.
 #[test]
 fn named_directory_that_is_swapped_leads_to_no_other() {
@@ -147,26 +224,18 @@ fn named_directory_that_is_swapped_leads_to_no_other() {
     }
     let link = here.path().join("l");
     symlink(&secret, &link).unwrap();
-    let is_over = AtomicBool::new(false);
-    let swap = || {
-        while !is_over.load(Ordering::Relaxed) {
-            renameat_with(CWD, &named, CWD, &link, RenameFlags::EXCHANGE).unwrap();
-        }
-    };
+    let exchange = Exchange::of(named.clone(), link);
     let cluster = Cluster::new(1);
     let options = CopyOptions { recursive: true, sync: false, ..CopyOptions::default() };
-    std::thread::scope(|scope| {
-        scope.spawn(swap);
-        run(async {
-            let client = cluster.client("flat");
-            for round in 0..300 {
-                let to = cluster.target(&format!("/to{round}"));
-                let sources = vec![Source::Path(named.clone())];
-                put(&client, sources, &to, &options, &mut |_| {}).await.unwrap();
-            }
-        });
-        is_over.store(true, Ordering::Relaxed);
+    run(async {
+        let client = cluster.client("flat");
+        for round in 0..300 {
+            let to = cluster.target(&format!("/to{round}"));
+            let sources = vec![Source::Path(named.clone())];
+            put(&client, sources, &to, &options, &mut |_| {}).await.unwrap();
+        }
     });
+    drop(exchange);
     let taken = |round: &usize| {
         let to = cluster.path(0, &format!("/to{round}"));
         // A link is copied as one.
@@ -192,7 +261,8 @@ fn recursive_copy_does_not_write_through_links_of_others() {
     std::os::unix::fs::lchown(at("/u/t/1/f"), Some(4711), None).unwrap();
     let copy = |in_place| {
         let owner = Some("4711:4711".to_owned());
-        let options = CopyOptions { in_place, chown: owner, sync: false, ..CopyOptions::archive() };
+        let options = CopyOptions { hard_links: false, ..CopyOptions::archive() };
+        let options = CopyOptions { in_place, chown: owner, sync: false, ..options };
         run(async {
             let client = cluster.client("flat");
             let sources = vec![Source::Path(here.path().join("t"))];

@@ -1,6 +1,6 @@
 //! Writing what came from hosts: each host has a directory of its own and cannot leave it.
 use super::super::options::CopyOptions;
-use super::super::place::{Dir, Writer};
+use super::super::place::{Dir, DirId, Writer};
 use super::Made;
 use super::manifest::LINKED_FILES_MAX;
 use super::plan::{CopiedContent, CopiedLink, Copy};
@@ -44,7 +44,7 @@ pub(super) struct Local {
     /// place may lead elsewhere.
     unmade: HashMap<u32, HashSet<PathBuf>>,
     /// Directories with attributes to set once everything is in them.
-    closing: Vec<(u32, Copy, sheaf_file::Attributes)>,
+    closing: Vec<(u32, Copy, sheaf_file::Attributes, DirId)>,
     pub errors: Vec<PathError>,
     pub errors_more: u64,
     /// Of which paths that were named, and of which hosts, something could not be written.
@@ -121,7 +121,11 @@ impl Local {
         if self.is_unmade(leaf, path) {
             return Err(Errno::NOTDIR);
         }
-        let writer = self.at(leaf)?;
+        let mut writer = self.at(leaf)?;
+        // No link is on the way, whatever takes the place of a directory that was made.
+        if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
+            writer = writer.hold_straight(dir)?;
+        }
         // What has an exact name is what its user has named.
         let mut names = path.components();
         Ok(match (self.is_exact, names.next(), names.next()) {
@@ -175,13 +179,14 @@ impl Local {
             if made.is_err() {
                 local.unmade.entry(leaf).or_default().insert(copy.local.clone());
             }
-            let Dir { closing, is_new, .. } = made?;
+            let Dir { writer, closing, is_new } = made?;
             // Directories that are only made for what is in them are nothing that was asked for.
             if is_new && !copy.remote.is_empty() {
                 local.made.add(leaf, true);
             }
             if let Some(attributes) = closing {
-                local.closing.push((leaf, copy.clone(), attributes));
+                let id = writer.dir_id(path)?;
+                local.closing.push((leaf, copy.clone(), attributes, id));
             }
             Ok(())
         });
@@ -296,10 +301,9 @@ impl Local {
                         writer.hard_link(file, &copy.local, expected)
                     }
                 };
-                made?;
+                let made = made?;
                 if !matches!(link, CopiedLink::Hardlink(_)) {
-                    let made = writer.export.lstat(&copy.local)?;
-                    local.may_link(leaf, copy, made.id());
+                    local.may_link(leaf, copy, made);
                 }
                 local.made.add(leaf, false);
                 Ok(())
@@ -309,9 +313,11 @@ impl Local {
 
     /// Gives directories their attributes, innermost first.
     pub fn close_dirs(&mut self) {
-        for (leaf, copy, attributes) in std::mem::take(&mut self.closing).into_iter().rev() {
+        for (leaf, copy, attributes, id) in std::mem::take(&mut self.closing).into_iter().rev() {
             let path = dot(&copy.local);
-            let closed = self.at(leaf).and_then(|writer| writer.close_dir(path, attributes));
+            let closed = self
+                .at(leaf)
+                .and_then(|writer| writer.hold_again(path, id)?.close_dir(path, attributes));
             if let Err(errno) = closed {
                 self.fail(leaf, &copy, errno);
             }

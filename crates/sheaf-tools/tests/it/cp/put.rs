@@ -331,7 +331,38 @@ fn nothing_is_made_through_a_link_that_leads_nowhere() {
     );
 }
 
-/// A mode for files leaves a tree that can be entered.
+/// Files stay apart whose names in the destination lead to one another. GNU cp -a writes the last of them into both.
+#[test]
+fn archive_copy_replaces_links_in_the_place_of_files() {
+    let here = tempfile::tempdir().unwrap();
+    let from = here.path().join("t");
+    std::fs::create_dir(&from).unwrap();
+    ["a", "b", "c"].iter().for_each(|name| std::fs::write(from.join(name), name).unwrap());
+    std::fs::hard_link(from.join("b"), from.join("d")).unwrap();
+    for in_place in [false, true] {
+        let cluster = Cluster::new(3);
+        for leaf in 0..3 {
+            std::fs::create_dir(cluster.path(leaf, "t")).unwrap();
+            for (name, to) in [("a", "b"), ("c", "b"), ("d", "/outside")] {
+                std::os::unix::fs::symlink(to, cluster.path(leaf, "t").join(name)).unwrap();
+            }
+        }
+        cluster.write(0, "t/b", "old");
+        cluster.write(0, "outside", "kept");
+        let options = CopyOptions { in_place, ..archive() };
+        let done = run(copy(&cluster, "flat", &from, &cluster.target("/"), &options));
+        assert_eq!(errors(&done), []);
+        for leaf in 0..3 {
+            let read = |name: &str| cluster.read(leaf, &format!("t/{name}"));
+            assert_eq!(["a", "b", "c", "d"].map(read), [b"a", b"b", b"c", b"b"], "{leaf}");
+            let is_link = |name: &&str| cluster.path(leaf, "t").join(name).is_symlink();
+            assert!(!["a", "b", "c", "d"].iter().any(is_link));
+        }
+        assert_eq!(cluster.read(0, "outside"), b"kept");
+        assert!(!cluster.path(1, "outside").exists());
+    }
+}
+
 /// GNU cp on the same: a directory does not come through a link that has its name.
 #[test]
 fn link_with_the_name_of_a_directory_is_in_its_way() {
