@@ -184,35 +184,6 @@ fn copy_from_hosts_does_not_follow_swapped_links() {
     assert_eq!(std::fs::read_dir(etc).unwrap().count(), FILES + 1);
 }
 
-/// A directory that was there is not taken for the one that was made, and keeps its mode.
-#[test]
-fn mode_of_a_new_directory_is_given_to_no_other() {
-    let cluster = Cluster::new(1);
-    let bob = cluster.path(0, "bob");
-    std::fs::create_dir_all(bob.join("private/of")).unwrap();
-    for (dir, mode) in [(bob.clone(), 0o777), (bob.join("private"), 0o700)] {
-        std::fs::set_permissions(dir, PermissionsExt::from_mode(mode)).unwrap();
-    }
-    let mode = Some(ModeChange::parse("777", 0).unwrap());
-    let mkdir = Edit::Mkdir { parents: false, mode };
-    let exchange = Exchange::of(bob.join("private"), bob.join("new"));
-    run(async {
-        let client = cluster.client("flat");
-        for _ in 0..300 {
-            apply(&client, cluster.target("/bob/new"), &mkdir).await;
-            for name in ["new", "private"] {
-                // One of the two is not empty.
-                let _ = std::fs::remove_dir(bob.join(name));
-            }
-        }
-    });
-    drop(exchange);
-    let left = ["new", "private"].map(|name| bob.join(name)).into_iter();
-    let private: Vec<_> = left.filter(|dir| dir.join("of").exists()).collect();
-    assert_eq!(private.len(), 1);
-    assert_eq!(private[0].metadata().unwrap().mode() & 0o7777, 0o700);
-}
-
 /// What is named is exchanged itself, between a look at it and the walk through it.
 #[test]
 fn named_directory_that_is_swapped_leads_to_no_other() {
