@@ -686,7 +686,14 @@ impl OwnerClient {
             }
             NodeOp::RemoveXattr { node, name } => {
                 let path = path_of(&*self.nodes.fd(node)?);
-                done(rustix::fs::removexattr(&*path, &*name))
+                match rustix::fs::removexattr(&*path, &*name) {
+                    // The kernel of a view asks for this in the name of whoever truncates the file or gives
+                    // it away, and that change ends it here, too. It refuses users who ask themselves.
+                    Err(rustix::io::Errno::PERM) if name == b"security.capability" => {
+                        Ok(FileAnswer::Done)
+                    }
+                    removed => done(removed),
+                }
             }
             _ => Err(Errno::NOSYS),
         }

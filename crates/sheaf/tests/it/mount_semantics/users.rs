@@ -306,6 +306,48 @@ fn pipes_sockets_and_watches_obey_modes() {
     }
 }
 
+/// A program with capabilities loses them by its owner's changes, as on one machine, and these succeed.
+#[test]
+fn capabilities_end_with_changes_of_an_owner() {
+    let _turn = turn();
+    if !have_python() {
+        return;
+    }
+    let Some(hosts) = ViewHosts::new(2) else { return };
+    // `cap_net_raw+ep` in the kernel's form.
+    let capability = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let name = "security.capability";
+    for host in hosts.all() {
+        let mut alice = Python::of_user(&hosts, host, ALICE, ALICE, "");
+        for (number, act) in [
+            "os.truncate('{}', 2)",
+            "os.truncate(os.open('{}', os.O_RDWR), 2)",
+            "open('{}', 'w').close()",
+            "os.write(os.open('{}', os.O_WRONLY), b'new')",
+            "os.chown('{}', -1, 1001)",
+        ]
+        .iter()
+        .enumerate()
+        {
+            let file = format!("capable{host}-{number}");
+            fs::write(hosts.disk(1, &file), "content").unwrap();
+            mode(&hosts.disk(1, &file), 0o755, ALICE, ALICE);
+            rustix::fs::setxattr(
+                hosts.disk(1, &file),
+                name,
+                &capability,
+                rustix::fs::XattrFlags::empty(),
+            )
+            .unwrap();
+            let own = format!("os.removexattr('{}', '{name}')", inside(1, &file));
+            assert_eq!(alice.ask(&own), "EPERM", "h{host}: {act}");
+            alice.must(&act.replace("{}", &inside(1, &file)));
+            let left = rustix::fs::getxattr(hosts.disk(1, &file), name, &mut [0; 64][..]);
+            assert_eq!(left, Err(rustix::io::Errno::NODATA), "h{host}: {act}");
+        }
+    }
+}
+
 #[test]
 fn what_root_makes_has_the_group_of_its_process() {
     let _turn = turn();
