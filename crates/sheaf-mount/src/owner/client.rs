@@ -1,5 +1,5 @@
 //! What one client has asked for: its nodes, open files and locks, and all that can be done with them.
-use super::files::{OwnerFile, changes_to_wal};
+use super::files::{OwnerFile, changes_to_wal, one_more};
 use super::grace::Grace;
 use super::interrupt;
 use super::lending::{Lending, OwnerLoans};
@@ -275,17 +275,16 @@ impl OwnerClient {
     }
 
     /// Keeps an open file.
-    fn keep(&self, node: u64, file: OwnedFd) -> u64 {
+    fn keep(&self, open: OwnerFile) -> u64 {
         let number = self.last.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-        let handle = OwnerFile::new(node, file);
-        self.nodes.is_open(node, &handle.file());
-        lock(&self.handles).insert(number, Arc::new(handle));
+        self.nodes.is_open(open.node, &open.file());
+        lock(&self.handles).insert(number, Arc::new(open));
         number
     }
 
     /// The same, and the client is told of its size if its kernel relies on it.
-    fn keep_watched(&self, node: u64, file: OwnedFd, flags: u32) -> Result<u64, Errno> {
-        let handle = self.keep(node, file);
+    fn keep_watched(&self, open: OwnerFile, flags: u32) -> Result<u64, Errno> {
+        let handle = self.keep(open);
         if relies_on_size(flags) {
             self.watch(handle, &self.handle(handle)?.file(), false)?;
         }
@@ -376,7 +375,7 @@ impl OwnerClient {
         if is_device && open_flags(flags).intersects(OFlags::ACCMODE | OFlags::TRUNC) {
             return Err(Errno::ACCES);
         }
-        let fd = self.nodes.fd(node)?;
+        let (fd, held) = (self.nodes.fd(node)?, one_more()?);
         let open = |flags| rustix::fs::openat(CWD, path_of(&*fd), flags, Mode::empty());
         // The FUSE client checks only that some user may execute the file.
         // A directory is no program, and would be listed.
@@ -400,11 +399,11 @@ impl OwnerClient {
             opened => opened,
         };
         let file = unless_itself(opened?)?;
-        self.keep_watched(node, file, flags)
+        self.keep_watched(OwnerFile::new(node, file, held), flags)
     }
 
     fn create(&self, at: &NodeName, with: NodeMaking, flags: u32) -> Result<FileAnswer, Errno> {
-        let parent = self.parent(at)?;
+        let (parent, held) = (self.parent(at)?, one_more()?);
         heed_umask(with.umask)?;
         let mode = Mode::from_raw_mode(with.mode & 0o7777);
         let (asked, flags) = (flags, open_flags(flags));
@@ -418,7 +417,8 @@ impl OwnerClient {
         };
         let file = unless_itself(file)?;
         let node = self.nodes.found(name_of(&file)?, at.parent, &at.name)?;
-        Ok(FileAnswer::Created(node, self.keep_watched(node.node, file, asked)?))
+        let open = OwnerFile::new(node.node, file, held);
+        Ok(FileAnswer::Created(node, self.keep_watched(open, asked)?))
     }
 
     /// Opens a file that another process has created under the name that was to be created. For a pipe or a symbolic
@@ -454,13 +454,13 @@ impl OwnerClient {
     }
 
     fn temporary(&self, parent: u64, with: NodeMaking, flags: u32) -> Result<FileAnswer, Errno> {
-        let directory = self.nodes.fd(parent)?;
+        let (directory, held) = (self.nodes.fd(parent)?, one_more()?);
         heed_umask(with.umask)?;
         let flags = (open_flags(flags) - OFlags::DIRECTORY) | OFlags::TMPFILE;
         let mode = Mode::from_raw_mode(with.mode & 0o7777);
         let file = rustix::fs::openat(&*directory, c".", flags, mode)?;
         let node = self.nodes.found(name_of(&file)?, parent, b"")?;
-        Ok(FileAnswer::Created(node, self.keep(node.node, file)))
+        Ok(FileAnswer::Created(node, self.keep(OwnerFile::new(node.node, file, held))))
     }
 
     fn read(

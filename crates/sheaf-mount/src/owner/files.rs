@@ -8,6 +8,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 use sheaf_core::files::FileKind;
 use sheaf_core::{Errno, lock};
 use sheaf_tree::service::identity::as_process;
+use sheaf_tree::service::share::Holding;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -23,6 +24,8 @@ pub(super) struct OwnerFile {
     pub listing: Mutex<()>,
     /// The client is told of its size.
     is_watched: AtomicBool,
+    /// Its descriptor, of the share of who has opened it.
+    _held: Holding,
 }
 
 struct OpenState {
@@ -32,11 +35,11 @@ struct OpenState {
 }
 
 impl OwnerFile {
-    pub fn new(node: u64, file: OwnedFd) -> Self {
+    pub fn new(node: u64, file: OwnedFd, held: Holding) -> Self {
         let state = OpenState { file: Arc::new(file), closed: None };
         let (state, listing, is_watched) =
             (Mutex::new(state), Mutex::default(), AtomicBool::new(false));
-        Self { node, state, listing, is_watched }
+        Self { node, state, listing, is_watched, _held: held }
     }
 
     /// The client is told of its size from now on.
@@ -92,6 +95,16 @@ impl OwnerFile {
     pub fn into_inner(self) -> Option<OwnedFd> {
         Arc::into_inner(self.state.into_inner().unwrap_or_else(|state| state.into_inner()).file)
     }
+}
+
+/// The descriptor that this user's file is about to take.
+///
+/// # Errors
+/// `EMFILE` for a user who has too many open.
+pub(super) fn one_more() -> Result<Holding, Errno> {
+    let mut held = Holding::new();
+    held.add(1, 0)?;
+    Ok(held)
 }
 
 /// The flags of a regular file that is open for writing and that somebody may run.

@@ -7,6 +7,7 @@ use crate::message::{FileAnswer, NodeAttributes, NodeEntry, NodeName, NodeOp};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
 use sheaf_core::Errno;
 use sheaf_core::files::Metadata;
+use sheaf_tree::service::share::Holding;
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// Names of a path that are looked up together.
@@ -220,7 +221,7 @@ impl OwnerClient {
         let fd = self.nodes.fd(node)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::openat(CWD, path_of(&*fd), flags, Mode::empty())?;
-        self.list(&OwnerFile::new(node, directory), 0, size, true)
+        self.list(&OwnerFile::new(node, directory, Holding::default()), 0, size, true)
     }
 }
 

@@ -9,6 +9,7 @@ use sheaf_testing::sessions::{Running, turn, wait_until};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
+use std::process::Command;
 
 const ALICE: u32 = 1001;
 const BOB: u32 = 1002;
@@ -346,6 +347,36 @@ fn capabilities_end_with_changes_of_an_owner() {
             assert_eq!(left, Err(rustix::io::Errno::NODATA), "h{host}: {act}");
         }
     }
+}
+
+/// Whoever opens all that can be open at an owner leaves room for others.
+#[test]
+fn open_files_of_one_user_leave_room_for_another() {
+    let _turn = turn();
+    if !have_python() {
+        return;
+    }
+    let Some(hosts) = ViewHosts::new(2) else { return };
+    files(&hosts);
+    fs::write(hosts.disk(1, "for-all"), "content").unwrap();
+    mode(&hosts.disk(1, "for-all"), 0o644, 0, 0);
+    let pid = hosts.server(1).pid.to_string();
+    let limited = Command::new("prlimit").args(["--nofile=300:300", "--pid", &pid]).status();
+    assert!(limited.unwrap().success());
+    let mut alice = Python::of_user(&hosts, 2, ALICE, ALICE, "");
+    let mut bob = Python::of_user(&hosts, 2, BOB, BOB, "");
+    let open = |name: &str| format!("opened.append(open('{}')) or len(opened)", inside(1, name));
+    alice.must("globals().update(opened=[])");
+    let opened = (0..300).take_while(|_| alice.ask(&open("for-all")).starts_with("ok")).count();
+    assert!((100..=150).contains(&opened), "{opened}");
+    assert_eq!(alice.ask(&open("for-all")), "EMFILE");
+    bob.must("globals().update(opened=[])");
+    for _ in 0..20 {
+        bob.must(&open("bobs"));
+    }
+    // What is closed makes room.
+    alice.must("opened.clear()");
+    wait_until("room for alice", || alice.ask(&open("for-all")).starts_with("ok"));
 }
 
 #[test]
