@@ -240,7 +240,7 @@ impl Repeated {
 struct Folded {
     waiting: BTreeMap<AuditNote, (RangeSet, Instant)>,
     /// Those that wait no longer: one of their hosts has said the same again, which is another change.
-    over: Vec<(AuditNote, RangeSet)>,
+    over: Vec<(Instant, AuditNote, RangeSet)>,
 }
 
 impl Folded {
@@ -274,7 +274,7 @@ impl Folded {
             && leaves.contains(leaf)
         {
             let waited = self.waiting.remove_entry(&note);
-            self.over.extend(waited.map(|(note, (leaves, _))| (note, leaves)));
+            self.over.extend(waited.map(|(note, (leaves, at))| (at, note, leaves)));
         }
         let until = now + FOLD_TIME;
         let (leaves, _) = self.waiting.entry(note).or_insert_with(|| (RangeSet::new(), until));
@@ -290,11 +290,16 @@ impl Folded {
         next.unwrap_or(Duration::from_secs(3600))
     }
 
+    /// What waits no longer, in the order in which it was first said.
     fn take(&mut self, now: Instant) -> Vec<(AuditNote, RangeSet)> {
         let is_full = self.waiting.len() > FOLDED_MAX;
-        let due = self.waiting.extract_if(.., |_, (_, at)| is_full || *at <= now);
-        let due = due.map(|(note, (leaves, _))| (note, leaves));
-        std::mem::take(&mut self.over).into_iter().chain(due).collect()
+        let mut due = std::mem::take(&mut self.over);
+        let before = due.iter().map(|(at, ..)| *at).max();
+        let is_due = |at: Instant| at <= now || before.is_some_and(|before| at < before);
+        let waited = self.waiting.extract_if(.., |_, (_, at)| is_full || is_due(*at));
+        due.extend(waited.map(|(note, (leaves, at))| (at, note, leaves)));
+        due.sort_by_key(|(at, ..)| *at);
+        due.into_iter().map(|(_, note, leaves)| (note, leaves)).collect()
     }
 }
 
@@ -670,6 +675,23 @@ mod tests {
         };
         assert_eq!(leaves(&mut folded, now), ["0-1"]);
         assert_eq!(leaves(&mut folded, now + FOLD_TIME), ["0"]);
+    }
+
+    /// Also where all are written at once, and where one waits no longer.
+    #[test]
+    fn lines_are_in_the_order_of_their_changes() {
+        let (mut folded, now) = (Folded::default(), Instant::now());
+        let at = |milliseconds| now + Duration::from_millis(milliseconds);
+        let paths = ["/write", "/chmod", "/rm", "/rm"];
+        for (path, when) in paths.into_iter().zip(0..) {
+            folded.add(note(&[path], ChangeEnd::Done), 0, at(when));
+        }
+        let mut written = |now| {
+            let taken = folded.take(now);
+            taken.into_iter().flat_map(|(note, _)| note.paths).collect::<Vec<_>>()
+        };
+        assert_eq!(written(now), ["/write", "/chmod", "/rm"]);
+        assert_eq!(written(now + FOLD_TIME * 2), ["/rm"]);
     }
 
     #[test]
