@@ -213,21 +213,26 @@ pub fn run(args: &LsArgs, global: &GlobalArgs) -> Result<Exit> {
                     .iter()
                     .map(|entry| ListRow::read(&options, style, &clock, entry.entry.text))
                     .collect();
-                let lines = ListRow::align(&rows).into_iter().zip(section);
-                let lines = lines.map(|(text, entry)| Line {
-                    path: entry.path,
-                    leaves: entry.leaves,
-                    text,
-                });
+                if printer.layout() == Layout::Json {
+                    print_json(printer, &options, section, &rows)?;
+                    continue;
+                }
+                let aligned = ListRow::align(&rows).into_iter();
+                let mut lines = Vec::new();
+                for ((text, row), entry) in aligned.zip(&rows).zip(section) {
+                    let (path, leaves) = (entry.path, entry.leaves);
+                    if !row.name.is_empty() {
+                        lines.push(Line { path, leaves, text });
+                    } else if printer.layout() == Layout::Heading {
+                        printer.heading(leaves, path)?;
+                    }
+                }
                 match printer.layout() {
-                    Layout::Json => print_json(printer, &options, section, &rows)?,
-                    Layout::Flat if !options.long && !options.inode => {
-                        printer.names(lines.collect())?
-                    }
+                    Layout::Flat if !options.long && !options.inode => printer.names(lines)?,
                     Layout::Heading if !options.long && !options.inode && !args.one_per_line => {
-                        printer.columns(lines.collect())?;
+                        printer.columns(lines)?;
                     }
-                    _ => printer.sections(lines.collect())?,
+                    _ => printer.sections(lines)?,
                 }
             }
             Ok(())
@@ -302,7 +307,9 @@ fn print_json(
     let mut names: Vec<&str> = if options.inode { vec!["inode"] } else { Vec::new() };
     names.extend(["mode", "links", "owner", "group", "size", "time"]);
     for (entry, row) in entries.iter().zip(rows) {
-        let (name, name_base64) = text(&row.name);
+        // Of an empty directory there is no name.
+        let is_empty = row.name.is_empty();
+        let (name, name_base64) = if is_empty { (None, None) } else { text(&row.name) };
         let (target, target_base64) = row.target.as_deref().map_or((None, None), text);
         let mut record = Entry { name, name_base64, target, target_base64, ..Entry::default() };
         for (name, (text, _)) in names.iter().zip(&row.columns) {

@@ -135,7 +135,8 @@ pub enum Sort {
     None,
 }
 
-/// A row as it is shown: columns to be aligned, then the name.
+/// A row as it is shown: columns to be aligned, then the name. One without a name says that there
+/// is nothing in the directory to show.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListRow {
     /// Text of each column, and whether it is aligned to the right.
@@ -465,6 +466,10 @@ impl PerPath for Lister {
                     failed.iter().for_each(|(path, errno)| {
                         answer.error(path.as_os_str().as_bytes(), *errno)
                     });
+                    if self.rows.is_empty() {
+                        answer.path(dir.as_os_str().as_bytes());
+                        let _ = answer.entry(Entry::new(EntryKind::Line, b""));
+                    }
                 }
                 Err(errno) => answer.error(dir.as_os_str().as_bytes(), errno),
             }

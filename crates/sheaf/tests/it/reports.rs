@@ -347,3 +347,33 @@ fn every_command_has_json_that_parses() {
         );
     }
 }
+
+/// GNU ls has a heading for each directory, too, and nothing below one that is empty.
+#[test]
+fn host_with_an_empty_directory_is_listed() {
+    let home = Home::new();
+    home.write("export/n1/d/sub/file", "");
+    home.write("export/n2/d/sub/file", "");
+    std::fs::create_dir_all(home.path().join("export/n3/d")).unwrap();
+    std::fs::create_dir_all(home.path().join("export/n1/d/bare")).unwrap();
+    let export = home.path().join("export/%h");
+    let ls = |args: &[&str]| {
+        let hosts = ["--embedded", "3", "--export", export.to_str().unwrap()];
+        home.run(&[&hosts, args].concat())
+    };
+    let headed = ls(&["ls", "-1", "--heading", "/d"]);
+    let expected = "n3:/d:\n\nn1:/d:\nbare\n\nn[1-2]:/d:\nsub\n";
+    assert_eq!((headed.stdout.as_str(), headed.stderr.as_str()), (expected, ""));
+    let below = ls(&["ls", "-R", "--heading", "/d"]);
+    assert!(below.stdout.contains("\nn1:/d/bare:\n"), "{below:?}");
+    // In a pipe each line is a name.
+    let piped = ls(&["ls", "/d"]);
+    assert_eq!(piped.stdout, "n1:/d/bare\nn[1-2]:/d/sub\n");
+    let records = ls(&["--json", "ls", "/d"]);
+    let records = records.stdout.lines().map(|line| serde_json::from_str(line).unwrap());
+    let unnamed: Vec<Value> = records
+        .filter(|record: &Value| record["type"] == "entry" && record["name"].is_null())
+        .collect();
+    assert_eq!(unnamed.len(), 1);
+    assert_eq!((&unnamed[0]["hosts"], &unnamed[0]["path"]), (&"n3".into(), &"/d".into()));
+}
