@@ -72,7 +72,7 @@ pub use rustix::fs::{Mode, OFlags};
 pub use sheaf_core::files::{DirEntry, FileKind, Metadata, Timestamp};
 pub use stage::{StageOptions, Staged, TEMP_PREFIX, is_made_up, sync, temp_name};
 pub use tentative::Tentative;
-pub use usage::{Counted, PathUsage, Usage, UsageOptions, UsageSteps};
+pub use usage::{Counted, PathUsage, Usage, UsageOptions, UsageSteps, UsageTime};
 pub use views::{VIEW_SOURCE, VIEW_TYPE, is_view};
 pub use walk::{DEPTH_MAX, Follow, Walk, WalkEntry, WalkOptions};
 

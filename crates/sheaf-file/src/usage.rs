@@ -29,6 +29,30 @@ pub struct UsageOptions {
     pub report_files: bool,
     /// Files and directories that match do not count.
     pub exclude: NameFilter,
+    /// Of which time the latest is told.
+    pub time: UsageTime,
+}
+
+/// A time of a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum UsageTime {
+    /// The last change of the content.
+    #[default]
+    Modified,
+    /// The last access.
+    Accessed,
+    /// The last change of the status.
+    Changed,
+}
+
+impl UsageTime {
+    fn of(self, metadata: &Metadata) -> i64 {
+        match self {
+            Self::Modified => metadata.mtime.seconds,
+            Self::Accessed => metadata.atime.seconds,
+            Self::Changed => metadata.ctime.seconds,
+        }
+    }
 }
 
 /// The space some files take.
@@ -42,8 +66,8 @@ pub struct Usage {
     pub files: u64,
     /// Directories.
     pub dirs: u64,
-    /// The latest change of a content, in seconds since 1970.
-    pub modified: i64,
+    /// The latest of the times that are asked for, in seconds since 1970.
+    pub latest: i64,
 }
 
 /// The space one directory takes with all beneath it (or one file, where a count starts there).
@@ -92,6 +116,7 @@ impl Export {
             follows: options.follow == Follow::Always,
             several: options.several,
             report_files: options.report_files,
+            time: options.time,
             above: above.and_then(|above| self.stat(above).ok()).map(|above| above.id()),
             ..UsageCount::default()
         };
@@ -173,6 +198,7 @@ struct UsageCount {
     follows: bool,
     report_files: bool,
     total: Usage,
+    time: UsageTime,
 }
 
 impl UsageCount {
@@ -204,7 +230,7 @@ impl UsageCount {
             apparent_bytes: metadata.size,
             files: u64::from(!is_dir),
             dirs: u64::from(is_dir),
-            modified: metadata.mtime.seconds,
+            latest: self.time.of(metadata),
         };
         let counted = PathUsage { path: entry.path, depth: entry.depth, usage };
         if is_dir || entry.depth == 0 {
@@ -255,6 +281,6 @@ impl AddAssign for Usage {
         self.disk_bytes = self.disk_bytes.saturating_add(other.disk_bytes);
         self.files += other.files;
         self.dirs += other.dirs;
-        self.modified = self.modified.max(other.modified);
+        self.latest = self.latest.max(other.latest);
     }
 }

@@ -1,13 +1,13 @@
 //! `sheaf du`: the space files take.
 use super::per_path;
 use anyhow::Result;
-use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueEnum};
 use jiff::tz::TimeZone;
 use sheaf_cli::addresses::Addresses;
 use sheaf_cli::exit::{Exit, Stop};
 use sheaf_cli::options::GlobalArgs;
 use sheaf_cli::output::{Heads, Layout, Printer};
-use sheaf_file::NameFilter;
+use sheaf_file::{NameFilter, UsageTime};
 use sheaf_records::Entry;
 use sheaf_tools::entry::{EntryKind, MergedEntry};
 use sheaf_tools::report::time::{Clock, TimeStyle};
@@ -60,15 +60,27 @@ pub struct DuArgs {
     #[arg(long, value_name = "GLOB")]
     pub exclude: Vec<String>,
 
-    /// Show when a file in the directory was last changed
-    #[arg(long)]
-    pub time: bool,
+    /// Show when a file in the directory was last changed, or the last of these times:
+    /// atime, ctime, mtime
+    #[arg(long, value_name = "WORD", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "mtime", hide_possible_values = true)]
+    pub time: Option<UsageTimeWord>,
 
     #[command(flatten)]
     pub unit: Unit,
 
     #[command(flatten)]
     pub heads: Heads,
+}
+
+/// A time of a file, by the words of GNU du.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum UsageTimeWord {
+    #[value(alias = "access", alias = "use")]
+    Atime,
+    #[value(alias = "status")]
+    Ctime,
+    Mtime,
 }
 
 /// How sizes are written: as the last of the options for it says.
@@ -133,7 +145,11 @@ pub fn run(args: &DuArgs, global: &GlobalArgs) -> Result<Exit> {
         count_links: args.count_links,
         dereference: args.dereference,
         exclude: args.exclude.clone(),
-        time: args.time,
+        time: args.time.map(|word| match word {
+            UsageTimeWord::Atime => UsageTime::Accessed,
+            UsageTimeWord::Ctime => UsageTime::Changed,
+            UsageTimeWord::Mtime => UsageTime::Modified,
+        }),
         all: args.all,
         max_depth: if args.summarize { Some(0) } else { args.max_depth },
         one_file_system: args.one_file_system,
@@ -155,9 +171,10 @@ pub fn run(args: &DuArgs, global: &GlobalArgs) -> Result<Exit> {
                 let tab = entry.entry.text.iter().position(|byte| *byte == b'\t').unwrap_or(0);
                 let (size, path) = entry.entry.text.split_at(tab);
                 let path = path.get(1..).unwrap_or_default();
-                let (time, path) = if args.time { split_time(path) } else { (None, path) };
+                let (time, path) =
+                    if args.time.is_some() { split_time(path) } else { (None, path) };
                 if printer.layout() == Layout::Json {
-                    print_json(printer, entry, (size, time), path)?;
+                    print_json(printer, entry, (size, args.time.zip(time)), path)?;
                     continue;
                 }
                 let mut text = size.to_vec();
@@ -183,13 +200,20 @@ fn split_time(text: &[u8]) -> (Option<i64>, &[u8]) {
 fn print_json(
     printer: &mut Printer<'_>,
     entry: &MergedEntry<'_>,
-    (size, time): (&[u8], Option<i64>),
+    (size, time): (&[u8], Option<(UsageTimeWord, i64)>),
     path: &[u8],
 ) -> std::io::Result<()> {
     let size: Option<u64> = std::str::from_utf8(size).ok().and_then(|size| size.parse().ok());
     let is_total = entry.entry.kind == EntryKind::Count;
     let zone = TimeZone::system();
-    let modified = time.map(|seconds| sheaf_tools::report::time::full(seconds, 0, &zone));
-    let record = Entry { size, modified, total: is_total.then_some(true), ..Entry::default() };
+    let mut record = Entry { size, total: is_total.then_some(true), ..Entry::default() };
+    if let Some((word, seconds)) = time {
+        let text = Some(sheaf_tools::report::time::full(seconds, 0, &zone));
+        match word {
+            UsageTimeWord::Atime => record.accessed = text,
+            UsageTimeWord::Ctime => record.changed = text,
+            UsageTimeWord::Mtime => record.modified = text,
+        }
+    }
     printer.json(entry.leaves, if is_total { b"" } else { path }, record)
 }

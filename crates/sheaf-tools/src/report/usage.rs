@@ -3,7 +3,7 @@ use super::human;
 use crate::paths::PerPath;
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
-use sheaf_file::{Counted, Follow, NameFilter, UsageSteps, is_pattern};
+use sheaf_file::{Counted, Follow, NameFilter, UsageSteps, UsageTime, is_pattern};
 use sheaf_group::entry::{Answer, Entry, EntryKind, Sink};
 use sheaf_group::tool::Host;
 use std::os::unix::ffi::OsStrExt;
@@ -32,8 +32,8 @@ pub struct UsageReportOptions {
     pub dereference: bool,
     /// Patterns of files and directories that do not count.
     pub exclude: Vec<String>,
-    /// Show the latest change of a content beneath each path.
-    pub time: bool,
+    /// Show the latest of these times beneath each path.
+    pub time: Option<UsageTime>,
 }
 
 /// What sizes are multiples of.
@@ -102,7 +102,8 @@ impl UsageReportOptions {
         };
         let mut fields = text.split(|byte| *byte == b'\t');
         fields.next().is_some_and(|size| is_of(size, b"0123456789.KMGTPE"))
-            && (!self.time || fields.next().is_some_and(|time| is_of(time, b"-0123456789")))
+            && (self.time.is_none()
+                || fields.next().is_some_and(|time| is_of(time, b"-0123456789")))
             && fields.next().is_some()
     }
 
@@ -121,6 +122,7 @@ impl PerPath for UsageReport {
             one_file_system: self.options.one_file_system,
             report_files: self.options.all,
             several: self.several,
+            time: self.options.time.unwrap_or_default(),
         };
         // A file with several names counts once over all paths.
         let steps = host.export.usage_steps(path, options).after(std::mem::take(&mut self.counted));
@@ -138,8 +140,8 @@ impl PerPath for UsageReport {
                 Ok(counted) => {
                     let mut text = options.text(options.bytes_of(&counted.usage)).into_bytes();
                     text.push(b'\t');
-                    if options.time {
-                        text.extend_from_slice(time_text(counted.usage.modified).as_bytes());
+                    if options.time.is_some() {
+                        text.extend_from_slice(time_text(counted.usage.latest).as_bytes());
                     }
                     text.extend_from_slice(counted.path.as_os_str().as_bytes());
                     answer.path(section);
@@ -151,7 +153,7 @@ impl PerPath for UsageReport {
             return true;
         }
         self.total = self.total.saturating_add(options.bytes_of(&steps.total()));
-        self.latest = self.latest.max(Some(steps.total().modified));
+        self.latest = self.latest.max(Some(steps.total().latest));
         self.counted =
             self.counting.take().map(|(_, steps)| steps.into_counted()).unwrap_or_default();
         false
@@ -160,7 +162,7 @@ impl PerPath for UsageReport {
     fn conclude(&mut self, answer: &mut Answer, _: &Host) {
         if self.options.total {
             answer.path(b"");
-            let time = self.latest.filter(|_| self.options.time).map(time_text);
+            let time = self.latest.filter(|_| self.options.time.is_some()).map(time_text);
             let (total, time) = (self.options.text(self.total), time.unwrap_or_default());
             let text = format!("{total}\t{time}total");
             let _ = answer.entry(Entry::new(EntryKind::Count, text.as_bytes()));
