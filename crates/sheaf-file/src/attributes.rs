@@ -99,26 +99,7 @@ impl Export {
     /// # Errors
     /// Those of `listxattr(2)` and `getxattr(2)`; `EOPNOTSUPP` where the file system has none.
     pub fn xattrs(&self, path: &Path, follow: bool) -> Result<Vec<Xattr>> {
-        xattrs_of(self.named(path, follow)?.as_fd())
-    }
-
-    /// The access control list of a file, in the form of the extended attribute
-    /// `system.posix_acl_access`; `None` if its mode says all.
-    ///
-    /// # Errors
-    /// Those of `getxattr(2)`.
-    pub fn access_list(&self, path: &Path, follow: bool) -> Result<Option<Vec<u8>>> {
-        let file = self.named(path, follow)?;
-        let mut list = vec![0; XATTR_BYTES_MAX];
-        let name = OsStr::from_bytes(ACCESS_LIST);
-        match rustix::fs::getxattr(proc_path(file.as_fd()), name, &mut list[..]) {
-            Ok(length) => {
-                list.truncate(length);
-                Ok(Some(list))
-            }
-            Err(rustix::io::Errno::NODATA | rustix::io::Errno::OPNOTSUPP) => Ok(None),
-            Err(errno) => Err(errno.into()),
-        }
+        xattrs_of(self.named(path, follow)?)
     }
 
     /// Removes one extended attribute.
@@ -200,9 +181,30 @@ pub(crate) fn remove_list(target: Subject<'_>, name: &OsStr) -> Result<()> {
     }
 }
 
-/// All extended attributes of an `O_PATH` descriptor's file.
-pub(crate) fn xattrs_of(fd: BorrowedFd<'_>) -> Result<Vec<Xattr>> {
-    let path = proc_path(fd);
+/// The access control list of an open file, in the form of the extended attribute
+/// `system.posix_acl_access`; `None` if its mode says all.
+///
+/// # Errors
+/// Those of `getxattr(2)`.
+pub fn access_list_of(file: impl AsFd) -> Result<Option<Vec<u8>>> {
+    let mut list = vec![0; XATTR_BYTES_MAX];
+    let name = OsStr::from_bytes(ACCESS_LIST);
+    match rustix::fs::getxattr(proc_path(file.as_fd()), name, &mut list[..]) {
+        Ok(length) => {
+            list.truncate(length);
+            Ok(Some(list))
+        }
+        Err(rustix::io::Errno::NODATA | rustix::io::Errno::OPNOTSUPP) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// All extended attributes of an open file that this user may see, sorted by name.
+///
+/// # Errors
+/// Those of `listxattr(2)` and `getxattr(2)`; `EOPNOTSUPP` where the file system has none.
+pub fn xattrs_of(file: impl AsFd) -> Result<Vec<Xattr>> {
+    let path = proc_path(file.as_fd());
     let mut names = vec![0; XATTR_BYTES_MAX];
     let length = rustix::fs::listxattr(&path, &mut names[..])?;
     let mut value = vec![0; XATTR_BYTES_MAX];

@@ -4,7 +4,7 @@ use crate::Result;
 use crate::attributes::Attributes;
 use crate::export::{Export, ExportPlace};
 use crate::held::FoundFile;
-use crate::made::{made_dir, made_link, made_node, open_in};
+use crate::made::{Making, open_in};
 use rustix::fd::AsFd;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
 use sheaf_core::Errno;
@@ -87,8 +87,9 @@ impl Export {
     /// Those of `symlink(2)`; `ESTALE` if something else has taken its place already.
     pub fn make_link(&self, target: &Path, link: &Path) -> Result<FoundFile> {
         let link = self.new_place(link)?;
+        let making = Making::in_dir(&link.dir)?;
         rustix::fs::symlinkat(target, &link.dir, &link.name)?;
-        made_link(&link.dir, &link.name, target)
+        making.made_link(&link.name, target)
     }
 
     /// Makes a named pipe or a device, and returns it. The umask applies.
@@ -109,8 +110,9 @@ impl Export {
             FileKind::BlockDevice => FileType::BlockDevice,
             _ => return Err(Errno::INVAL),
         };
+        let making = Making::in_dir(&place.dir)?;
         rustix::fs::mknodat(&place.dir, &place.name, file_type, mode, rdev)?;
-        made_node(&place.dir, &place.name, kind, rdev)
+        making.made_node(&place.name, kind, mode, rdev)
     }
 
     /// Gives a file another name. A symbolic link is not followed but linked itself.
@@ -267,6 +269,7 @@ fn make_each(
 
 /// Makes a directory in an open one.
 fn make_in(dir: impl AsFd, name: &OsStr, mode: Mode) -> Result<FoundFile> {
+    let making = Making::in_dir(&dir)?;
     rustix::fs::mkdirat(&dir, name, mode)?;
-    made_dir(dir, name)
+    making.made_dir(name)
 }

@@ -26,7 +26,6 @@ pub(crate) struct HeldDir {
 /// One file, whatever becomes of its name.
 #[derive(Debug)]
 pub struct FoundFile {
-    /// An `O_PATH` descriptor.
     file: OwnedFd,
     metadata: Metadata,
 }
@@ -93,6 +92,22 @@ impl FoundFile {
         Ok(Self { file, metadata })
     }
 
+    /// A file that is open.
+    ///
+    /// # Errors
+    /// Those of `statx(2)`.
+    pub fn of(file: impl Into<OwnedFd>) -> Result<Self> {
+        Self::new(file.into())
+    }
+
+    /// Where a symbolic link points: its text, not resolved.
+    ///
+    /// # Errors
+    /// `EINVAL` when it is not a symbolic link.
+    pub fn link_target(&self) -> Result<PathBuf> {
+        crate::export::link_target(&self.file)
+    }
+
     /// The metadata of the file when it was found.
     #[must_use]
     pub fn metadata(&self) -> &Metadata {
@@ -107,7 +122,7 @@ impl FoundFile {
         has_list(&self.file, DEFAULT_LIST)
     }
 
-    /// Its descriptor, which is of a mere path (`O_PATH`).
+    /// Its descriptor, which is of a mere path (`O_PATH`) if it was found by that.
     #[must_use]
     pub fn into_descriptor(self) -> OwnedFd {
         self.file

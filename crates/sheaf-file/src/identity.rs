@@ -101,6 +101,28 @@ impl FileIdentity {
         }))
     }
 
+    /// The identities of a directory and of those above it, also outside of an export, as far as this
+    /// user may go.
+    ///
+    /// # Errors
+    /// Those of [`FileIdentity::of`].
+    pub fn of_all_above(dir: impl AsFd) -> Result<Vec<Self>> {
+        let mut all: Vec<Self> = Self::of(&dir)?.into_iter().collect();
+        let mut at = fd_metadata(dir.as_fd())?.id();
+        let mut above = up(dir.as_fd());
+        while let Ok(next) = above
+            && all.len() < DEPTH_MAX
+        {
+            let id = fd_metadata(next.as_fd())?.id();
+            if id == at {
+                break;
+            }
+            all.extend(Self::of(&next)?);
+            (at, above) = (id, up(next.as_fd()));
+        }
+        Ok(all)
+    }
+
     /// Whether `file` is this file. On a file system of several machines, number and time of the
     /// last change decide; where one of the two is on a file system with numbers of its own, size and times.
     ///

@@ -52,7 +52,9 @@ mod usage;
 mod views;
 mod walk;
 
-pub use attributes::{ACCESS_LIST, Attributes, SetTime, Xattr, mode_without_list};
+pub use attributes::{
+    ACCESS_LIST, Attributes, SetTime, Xattr, access_list_of, mode_without_list, xattrs_of,
+};
 pub use change::make_directories;
 pub use digest::{Algorithm, Digest, Digester, digest};
 pub use dir::{DIR_ENTRIES_MAX, DirEntries};

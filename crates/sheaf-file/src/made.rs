@@ -2,18 +2,25 @@
 //!
 //! The kernel makes these by name and gives no descriptor, so they are opened by that name. Whoever else may
 //! rename in the directory can put another file in the place meanwhile, and what is then done to the new file
-//! would be done to that one. So what is opened has to be as the new one is: nobody gains by another one
-//! that is the same.
+//! would be done to that one. So what is opened has to be as the new one is, and no older.
 
 use crate::Result;
-use crate::export::{fd_metadata, link_target};
+use crate::export::fd_metadata;
 use crate::held::FoundFile;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Dir, Mode, OFlags};
 use sheaf_core::Errno;
-use sheaf_core::files::FileKind;
+use sheaf_core::files::{FileKind, Timestamp};
 use std::ffi::OsStr;
 use std::path::Path;
+
+/// A directory in which something is about to be made.
+pub(crate) struct Making<D> {
+    dir: D,
+    /// When it was last changed, if others than this user and root may put another file in the place of
+    /// one in it.
+    changed: Option<Timestamp>,
+}
 
 /// In a directory with one of these bits others than the owner may make names.
 const OTHERS: u32 = 0o0022;
@@ -26,55 +33,61 @@ pub(crate) fn open_in(dir: impl AsFd, name: &OsStr, flags: OFlags) -> Result<Fou
     FoundFile::new(rustix::fs::openat(dir, name, flags, Mode::empty())?)
 }
 
-/// The directory that was made with this name.
-///
-/// # Errors
-/// `ENOTDIR` for what is none; `ESTALE` for one that is not empty.
-pub(crate) fn made_dir(dir: impl AsFd, name: &OsStr) -> Result<FoundFile> {
-    let made = open_in(&dir, name, OFlags::DIRECTORY)?;
-    unless_exchanged(dir, made, |made| is_empty(made.as_fd()))
-}
+impl<D: AsFd> Making<D> {
+    pub fn in_dir(dir: D) -> Result<Self> {
+        let about = fd_metadata(dir.as_fd())?;
+        let is_others = ![0, rustix::process::geteuid().as_raw()].contains(&about.uid);
+        let may_move = is_others || (about.mode & OTHERS != 0 && about.mode & STICKY == 0);
+        Ok(Self { dir, changed: may_move.then_some(about.ctime) })
+    }
 
-/// The same of a symbolic link with this text.
-pub(crate) fn made_link(dir: impl AsFd, name: &OsStr, target: &Path) -> Result<FoundFile> {
-    let made = open_in(&dir, name, OFlags::empty())?;
-    unless_exchanged(dir, made, |made| {
-        let about = made.metadata();
-        let is_link = about.kind == FileKind::Symlink && about.nlink == 1;
-        Ok(is_link && link_target(made.as_fd())?.as_path() == target)
-    })
-}
+    /// The directory that was made with this name.
+    ///
+    /// # Errors
+    /// `ENOTDIR` for what is none; `ESTALE` for another one.
+    pub fn made_dir(&self, name: &OsStr) -> Result<FoundFile> {
+        let made = open_in(&self.dir, name, OFlags::DIRECTORY)?;
+        self.unless_exchanged(made, |made| is_empty(made.as_fd()))
+    }
 
-/// The same of a named pipe or a device with this number.
-pub(crate) fn made_node(
-    dir: impl AsFd,
-    name: &OsStr,
-    kind: FileKind,
-    rdev: u64,
-) -> Result<FoundFile> {
-    let made = open_in(&dir, name, OFlags::empty())?;
-    unless_exchanged(dir, made, |made| {
-        let about = made.metadata();
-        // Whoever has opened a pipe reads what comes into it.
-        let is_own = about.uid == rustix::process::geteuid().as_raw() && about.nlink == 1;
-        let is_same = about.kind == kind && (kind == FileKind::Fifo || about.rdev == rdev);
-        Ok(is_own && is_same)
-    })
-}
+    /// The same of a symbolic link with this text.
+    pub fn made_link(&self, name: &OsStr, target: &Path) -> Result<FoundFile> {
+        let made = open_in(&self.dir, name, OFlags::empty())?;
+        self.unless_exchanged(made, |made| {
+            let about = made.metadata();
+            let is_link = about.kind == FileKind::Symlink && about.nlink == 1;
+            Ok(is_link && made.link_target()?.as_path() == target)
+        })
+    }
 
-fn unless_exchanged(
-    dir: impl AsFd,
-    made: FoundFile,
-    is_such: impl Fn(&FoundFile) -> Result<bool>,
-) -> Result<FoundFile> {
-    if others_may_move(dir)? && !is_such(&made)? { Err(Errno::STALE) } else { Ok(made) }
-}
+    /// The same of a named pipe or a device with this number, and with no more rights than these.
+    pub fn made_node(
+        &self,
+        name: &OsStr,
+        kind: FileKind,
+        mode: Mode,
+        rdev: u64,
+    ) -> Result<FoundFile> {
+        let made = open_in(&self.dir, name, OFlags::empty())?;
+        self.unless_exchanged(made, |made| {
+            let about = made.metadata();
+            // Whoever has opened a pipe reads what comes into it.
+            let is_own = about.uid == rustix::process::geteuid().as_raw() && about.nlink == 1;
+            let is_same = about.kind == kind && (kind == FileKind::Fifo || about.rdev == rdev);
+            Ok(is_own && is_same && about.mode & !mode.as_raw_mode() == 0)
+        })
+    }
 
-/// Whether others than this user and root may put another file in the place of one in this directory.
-fn others_may_move(dir: impl AsFd) -> Result<bool> {
-    let dir = fd_metadata(dir.as_fd())?;
-    let is_others = ![0, rustix::process::geteuid().as_raw()].contains(&dir.uid);
-    Ok(is_others || (dir.mode & OTHERS != 0 && dir.mode & STICKY == 0))
+    fn unless_exchanged(
+        &self,
+        made: FoundFile,
+        is_such: impl Fn(&FoundFile) -> Result<bool>,
+    ) -> Result<FoundFile> {
+        let Some(changed) = self.changed else { return Ok(made) };
+        // What is new was made after the last change of the directory, by the clock of the same file system.
+        let is_old = made.metadata().btime.is_some_and(|made| made < changed);
+        if is_old || !is_such(&made)? { Err(Errno::STALE) } else { Ok(made) }
+    }
 }
 
 fn is_empty(dir: impl AsFd) -> Result<bool> {
@@ -114,17 +127,31 @@ mod tests {
         let status = |made: Result<FoundFile>| made.err();
         for (mode, stale) in [(0o777, Some(Errno::STALE)), (0o1777, None), (0o755, None)] {
             std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(mode)).unwrap();
+            let mut making = Making::in_dir(&open).unwrap();
+            // As if the directory had not been changed since these were made.
+            making.changed = making.changed.map(|_| Timestamp { seconds: 0, nanoseconds: 0 });
             let name = OsStr::new;
-            assert_eq!(status(made_dir(&open, name("full"))), stale, "{mode:o}");
-            assert_eq!(status(made_dir(&open, name("new"))), None);
-            assert_eq!(status(made_dir(&open, name("link"))), Some(Errno::NOTDIR));
-            let link = |at, to| status(made_link(&open, name(at), Path::new(to)));
+            assert_eq!(status(making.made_dir(name("full"))), stale, "{mode:o}");
+            assert_eq!(status(making.made_dir(name("new"))), None);
+            assert_eq!(status(making.made_dir(name("link"))), Some(Errno::NOTDIR));
+            let link = |at, to| status(making.made_link(name(at), Path::new(to)));
             assert_eq!([link("link", "to"), link("link", "elsewhere")], [None, stale], "{mode:o}");
             assert_eq!([link("second", "to"), link("file", "to")], [stale; 2], "{mode:o}");
-            let node = |at, kind| status(made_node(&open, name(at), kind, 0));
-            assert_eq!(node("fifo", FileKind::Fifo), None);
-            assert_eq!(node("fifo", FileKind::CharDevice), stale, "{mode:o}");
-            assert_eq!(node("file", FileKind::Fifo), stale, "{mode:o}");
+            let node = |at, kind, mode| status(making.made_node(name(at), kind, mode, 0));
+            assert_eq!(node("fifo", FileKind::Fifo, Mode::RWXU), None);
+            assert_eq!(node("fifo", FileKind::Fifo, Mode::RUSR), stale, "{mode:o}");
+            assert_eq!(node("fifo", FileKind::CharDevice, Mode::RWXU), stale, "{mode:o}");
+            assert_eq!(node("file", FileKind::Fifo, Mode::RWXU), stale, "{mode:o}");
+            // An older one is not the new one, although it is the same.
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            std::fs::write(at(&format!("changed{mode:o}")), "").unwrap();
+            let making = Making::in_dir(&open).unwrap();
+            if open_in(&open, name("new"), OFlags::empty()).unwrap().metadata().btime.is_some() {
+                assert_eq!(status(making.made_dir(name("new"))), stale, "{mode:o}");
+            }
+            let newest = format!("newest{mode:o}");
+            std::fs::create_dir(at(&newest)).unwrap();
+            assert_eq!(status(making.made_dir(name(&newest))), None, "{mode:o}");
         }
     }
 }

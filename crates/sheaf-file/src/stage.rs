@@ -40,8 +40,9 @@ pub struct StageOptions {
     pub in_place: bool,
     /// Replace a file this user may not write, where the directory allows it.
     pub force: bool,
-    /// Replace a symbolic link at the destination itself, and not what it leads to.
-    pub over_links: bool,
+    /// Replace a symbolic link, a pipe or a device at the destination, and do not write into it or into
+    /// what it leads to.
+    pub over_special: bool,
     /// Follow no symbolic link that another user could have laid, unless the file that it leads to is that
     /// user's. Those are the owners of the links on the way and of the directories that it leads
     /// through, and everybody where all may make names. Groups that may write are trusted. A pipe or device of
@@ -57,7 +58,7 @@ impl Default for StageOptions {
             sync: true,
             in_place: false,
             force: false,
-            over_links: false,
+            over_special: false,
             wary: false,
         }
     }
@@ -70,7 +71,7 @@ impl Default for StageOptions {
 /// system cannot do that, it is called [`TEMP_PREFIX`]`…` meanwhile, and a kill leaves it.
 ///
 /// A symbolic link at the destination stays and its target, within the export, is replaced, unless
-/// [`StageOptions::over_links`] says otherwise. Devices
+/// [`StageOptions::over_special`] says otherwise. Devices
 /// and named pipes, files of `/proc` and `/sys`, and with [`StageOptions::in_place`] all files, are
 /// written directly.
 ///
@@ -214,7 +215,7 @@ impl Staged {
             return crate::export::fd_metadata(file.as_fd());
         }
         // Attributes before the name: the new file is never seen with other permissions.
-        self.destination.inherit(file)?;
+        self.destination.inherit(file, attributes)?;
         apply(Subject::Open(file.as_fd()), attributes)?;
         // Contents before the name: after a crash the name is that of the old file or of the whole
         // new one.

@@ -3,7 +3,7 @@ use crate::target::{Target, ToolError, by_hosts, drop_unmatched};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 use sheaf_core::{Errno, RangeSet};
-use sheaf_file::Globbed;
+use sheaf_file::{Export, Globbed};
 use sheaf_group::aggregate::StatusSum;
 use sheaf_group::entry::{Answer, AnswerForm, Entry, EntryStats, Merged, Sink};
 use sheaf_group::tool::{Host, Reply, Running, Step};
@@ -398,5 +398,64 @@ impl<'a> Hearing<'a> {
         (self.sink)(merged).map_err(ToolError::Sink)?;
         merged.clear();
         Ok(())
+    }
+}
+
+/// Whether the file at `path`, which a link is to replace, is the last or the same name of what the
+/// link would lead to, as GNU ln decides it: replaced, the file would be lost.
+pub(crate) fn leads_to_itself(export: &Export, target: &Path, path: &Path, symbolic: bool) -> bool {
+    let from = if symbolic { &directory_of(path).join(target) } else { target };
+    let there = export.lstat(path);
+    let leads_to = if symbolic { export.stat(from) } else { export.lstat(from) };
+    let (Ok(there), Ok(leads_to)) = (there, leads_to) else { return false };
+    there.id() == leads_to.id() && (there.nlink <= 1 || is_same_name(export, from, path))
+}
+
+/// Whether two paths are one name in one directory.
+fn is_same_name(export: &Export, one: &Path, other: &Path) -> bool {
+    let dir = |path: &Path| export.stat(directory_of(path)).map(|dir| dir.id());
+    one.file_name() == other.file_name() && dir(one).is_ok_and(|id| dir(other) == Ok(id))
+}
+
+/// The directory that the last name of a path is in.
+pub(crate) fn directory_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(dir) if !dir.as_os_str().is_empty() => dir,
+        _ if path.is_absolute() => Path::new("/"),
+        _ => Path::new("."),
+    }
+}
+
+/// The name a source gets in a directory: its last component. What ends in a dot or two, and the
+/// root, goes into the directory itself.
+pub(crate) fn name_of(path: &Path) -> &[u8] {
+    let bytes = path.as_os_str().as_bytes();
+    let end = bytes.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+    let start = bytes[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+    match &bytes[start..end] {
+        b"." | b".." => b"",
+        name => name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsStr;
+
+    #[test]
+    fn names_of_sources() {
+        let names = [
+            ("a", "a"),
+            ("/x/b/", "b"),
+            ("x/.", ""),
+            ("..", ""),
+            ("/", ""),
+            ("./c", "c"),
+            ("...", "..."),
+        ];
+        for (path, name) in names {
+            assert_eq!(OsStr::from_bytes(name_of(Path::new(path))), name, "{path}");
+        }
     }
 }

@@ -105,7 +105,7 @@ impl Destination {
         source: Option<&FileIdentity>,
     ) -> Result<(Self, File)> {
         let (place, makers) = match options.wary {
-            _ if options.over_links => (unfollowed_place(export, path)?, Makers::default()),
+            _ if options.over_special => (unfollowed_place(export, path)?, Makers::default()),
             true => judged_place(export, path)?,
             false => (final_place(export, path)?, Makers::default()),
         };
@@ -114,7 +114,7 @@ impl Destination {
             Ok(metadata) if metadata.is_dir() => return Err(Errno::ISDIR),
             Ok(_) if must_be_dir => return Err(Errno::NOTDIR),
             // It hands on nothing.
-            Ok(link) if options.over_links && link.kind == FileKind::Symlink => None,
+            Ok(other) if options.over_special && other.kind != FileKind::File => None,
             Ok(metadata) => Some(metadata),
             Err(Errno::NOENT) if must_be_dir => return Err(Errno::ISDIR),
             Err(Errno::NOENT) => None,
@@ -162,9 +162,10 @@ impl Destination {
         Ok((found, file))
     }
 
-    /// Gives the new file what the old one had. Whoever may not give files away keeps them; set-id
-    /// bits then do not come along.
-    pub fn inherit(&self, file: &File) -> Result<()> {
+    /// Gives the new file what the old one had and what is not `given` to it otherwise: nobody has it for a
+    /// moment who has not got it in the end. Whoever may not give files away keeps them; set-id bits then do
+    /// not come along.
+    pub fn inherit(&self, file: &File, given: &Attributes) -> Result<()> {
         let Some(OldFile { metadata: old, xattrs, may_lack_list }) = &self.old else {
             return Ok(());
         };
@@ -175,12 +176,17 @@ impl Destination {
             // powers.
             mode &= if mode & 0o010 != 0 { !0o6000 } else { !0o4000 };
         }
-        if (new.uid, new.gid) != (old.uid, old.gid) {
+        let kept = |given: Option<u32>, old: u32| if given.is_some() { None } else { Some(old) };
+        let (uid, gid) = (kept(given.owner.uid, old.uid), kept(given.owner.gid, old.gid));
+        if given.owner != Owner::default() {
+            mode &= 0o1777;
+        }
+        if (uid.unwrap_or(new.uid), gid.unwrap_or(new.gid)) != (new.uid, new.gid) {
             let give = |uid| {
-                let owner = Owner { uid, gid: Some(old.gid) };
+                let owner = Owner { uid, gid };
                 apply(Subject::Open(file.as_fd()), &Attributes { owner, ..Attributes::default() })
             };
-            if give(Some(old.uid)).is_err() {
+            if give(uid).is_err() {
                 mode &= 0o1777;
                 // The group alone is the next best; without it the file is still the right one.
                 let _ = give(None);
@@ -191,11 +197,17 @@ impl Destination {
         if new.id() != old.id() && !xattrs.iter().any(|xattr| xattr.name == ACCESS_LIST) {
             remove_list(Subject::Open(file.as_fd()), OsStr::from_bytes(ACCESS_LIST))?;
         }
-        for xattr in xattrs {
+        let is_kept = |xattr: &&Xattr| {
+            xattr.name != ACCESS_LIST || !(given.sole_lists || given.mode.is_some())
+        };
+        for xattr in xattrs.iter().filter(is_kept) {
             // Labels and lists of the old file are a courtesy, its contents are what was asked for.
             let one = Attributes { xattrs: vec![xattr.clone()], ..Attributes::default() };
             let given = apply(Subject::Open(file.as_fd()), &one);
             has_list &= given.is_ok() || xattr.name != ACCESS_LIST;
+        }
+        if given.mode.is_some() {
+            return Ok(());
         }
         mode = mode_with_list(mode, has_list);
         apply(
@@ -422,13 +434,43 @@ mod tests {
         assert_eq!(names(root.path()), ["file"]);
         let (mut destination, file) = begin();
         std::io::Write::write_all(&mut &file, b"new").unwrap();
-        destination.inherit(&file).unwrap();
+        destination.inherit(&file, &Attributes::default()).unwrap();
         destination.publish(&file).unwrap();
         drop(destination);
         assert_eq!(names(root.path()), ["file"]);
         assert_eq!(std::fs::read(root.path().join("file")).unwrap(), b"new");
         let mode = root.path().join("file").metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o7777, 0o640);
+    }
+
+    /// Its old owner does not have the new content for a moment.
+    #[test]
+    fn what_is_given_is_not_inherited_before() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("file");
+        std::fs::write(&path, "old").unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o666)).unwrap();
+        std::os::unix::fs::chown(&path, Some(4711), Some(4711)).unwrap();
+        let export = Export::open(root.path()).unwrap();
+        let options = StageOptions { mode: 0o600, ..StageOptions::default() };
+        let (destination, file) =
+            Destination::open(&export, Path::new("file"), &options, None).unwrap();
+        let has = || {
+            let about = crate::export::fd_metadata(file.as_fd()).unwrap();
+            (about.uid, about.gid, about.mode & 0o7777)
+        };
+        let owner = Owner { uid: Some(0), gid: Some(0) };
+        let given = Attributes { owner, mode: Some(0o600), ..Attributes::default() };
+        destination.inherit(&file, &given).unwrap();
+        assert_eq!(has(), (0, 0, 0o600));
+        let given = Attributes { mode: Some(0o600), ..Attributes::default() };
+        destination.inherit(&file, &given).unwrap();
+        assert_eq!(has(), (4711, 4711, 0o600));
+        destination.inherit(&file, &Attributes::default()).unwrap();
+        assert_eq!(has(), (4711, 4711, 0o666));
     }
 
     /// The group's bits say what those on the list may at most.
@@ -449,7 +491,7 @@ mod tests {
             let old = destination.old.as_mut().unwrap();
             assert!(!old.may_lack_list);
             (old.xattrs, old.may_lack_list) = (xattrs, may_lack_list);
-            destination.inherit(&file).unwrap();
+            destination.inherit(&file, &Attributes::default()).unwrap();
             destination.publish(&file).unwrap();
             assert_eq!(path.metadata().unwrap().permissions().mode() & 0o7777, mode);
         }

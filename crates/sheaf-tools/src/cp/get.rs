@@ -9,15 +9,15 @@ mod tests;
 
 use super::options::{CopyOptions, Progress};
 use super::put::Pace;
-use crate::paths::fail_unsaid;
-use crate::target::{Target, ToolError, by_members, drop_unmatched};
+use crate::paths::{Cut, fail_unsaid};
+use crate::target::{Target, ToolError, by_hosts, drop_unmatched};
 use fetch::{Fetch, start_writing};
 use local::Local;
 use manifest::{AskedPath, Items, ManifestParams, ManifestTool};
 use pieces::PiecesTool;
 use plan::{Copy, CopyPlan};
 use sheaf_core::{Errno, RangeSet, lock};
-use sheaf_file::{PathError, Pattern};
+use sheaf_file::{Export, FileIdentity, PathError, Pattern};
 use sheaf_group::aggregate::StatusSum;
 use sheaf_group::tool::Tools;
 use sheaf_group::{Client, GroupError, Outcome};
@@ -82,6 +82,8 @@ pub struct Got {
     pub bytes: u64,
     /// What was made on this machine, or what a dry run says would be.
     pub made: Made,
+    /// Files of this machine that are written in place and did not get all, with the hosts that they are of.
+    pub cut: Vec<Cut>,
 }
 
 /// What was made, and of which hosts.
@@ -150,8 +152,11 @@ pub async fn get(
     let (base, name) =
         exact.map_or((destination, None), |(base, name)| (base, Some(name.as_bytes().to_vec())));
     let mut plan = CopyPlan::new(name, options);
-    for (hosts, paths) in by_members(targets) {
-        let mut outcome = list(client, &hosts, &paths, options, &mut plan).await?;
+    // A directory is not copied into itself.
+    let into = if options.recursive { above(base) } else { Vec::new() };
+    // Each host sees all that it is asked for, so that names of one file stay one.
+    for (hosts, paths) in by_hosts(targets) {
+        let mut outcome = list(client, &hosts, (&paths, &into), options, &mut plan).await?;
         let asked = |path: &String| Target { members: hosts.clone(), path: path.clone() };
         drop_unmatched(&mut outcome, &paths.iter().map(asked).collect::<Vec<_>>());
         got.outcome.merge(outcome);
@@ -193,6 +198,7 @@ pub async fn get(
         unwritten = std::mem::take(&mut local.failed_named);
         got.errors = std::mem::take(&mut local.errors);
         got.made = std::mem::take(&mut local.made);
+        got.cut = std::mem::take(&mut local.cut);
         (got.errors_more, got.files, got.bytes) = (local.errors_more, local.files, local.bytes);
     }
     got.outcome.fold_errors();
@@ -253,6 +259,16 @@ fn parted(destination: &Path) -> (&Path, &OsStr) {
     }
 }
 
+/// The identities of a directory of this machine and of those above it; of one that is still to be made,
+/// those above.
+fn above(dir: &Path) -> Vec<FileIdentity> {
+    let there = dir.ancestors().map(|dir| if dir == Path::new("") { Path::new(".") } else { dir });
+    let opened = there.filter_map(|dir| Export::open(dir).ok()).next();
+    let top = opened.and_then(|export| export.find(Path::new("."), false).ok());
+    // What cannot be looked at cannot be written either.
+    top.and_then(|top| FileIdentity::of_all_above(&top).ok()).unwrap_or_default()
+}
+
 /// Whether one path of one host is asked for.
 fn is_one(targets: &[Target]) -> bool {
     let [target] = targets else { return false };
@@ -264,18 +280,18 @@ fn is_one(targets: &[Target]) -> bool {
 async fn list(
     client: &Client,
     members: &RangeSet,
-    paths: &[String],
+    asked: (&[String], &[FileIdentity]),
     options: &CopyOptions,
     plan: &mut CopyPlan,
 ) -> Result<Outcome, ToolError> {
-    list_within(client, members, paths, options, (plan, MANIFEST_BYTES_MAX)).await
+    list_within(client, members, asked, options, (plan, MANIFEST_BYTES_MAX)).await
 }
 
 /// [`list`] with at most so many bytes of manifests.
 async fn list_within(
     client: &Client,
     members: &RangeSet,
-    paths: &[String],
+    (paths, into): (&[String], &[FileIdentity]),
     options: &CopyOptions,
     (plan, bytes_max): (&mut CopyPlan, u64),
 ) -> Result<Outcome, ToolError> {
@@ -288,6 +304,7 @@ async fn list_within(
     let params = ManifestParams {
         paths: paths.to_vec(),
         options: options.clone(),
+        into: into.to_vec(),
         batch_bytes: batch_bytes as u32,
         batch_ms: u32::try_from((limits.timeout / 4).as_millis()).unwrap_or(u32::MAX),
     };

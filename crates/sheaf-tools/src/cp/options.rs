@@ -3,8 +3,8 @@ use super::CopyMode;
 use super::message::Attrs;
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
-use sheaf_file::{ACCESS_LIST, Export, FileKind, Metadata, Owner, Xattr, mode_without_list};
-use std::path::Path;
+use sheaf_file::{ACCESS_LIST, FileKind, Metadata, Owner, Xattr, mode_without_list};
+use std::os::fd::AsFd;
 
 /// How to copy. The same in both directions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,11 +92,11 @@ impl CopyOptions {
     ///
     /// # Errors
     /// Why they cannot be read, unless what cannot be kept is no error.
-    fn xattrs_of(&self, export: &Export, path: &Path, follow: bool) -> Result<Vec<Xattr>, Errno> {
+    fn xattrs_of(&self, file: impl AsFd) -> Result<Vec<Xattr>, Errno> {
         if !(self.xattrs || self.acls) {
             return Ok(Vec::new());
         }
-        let mut xattrs = match export.xattrs(path, follow) {
+        let mut xattrs = match sheaf_file::xattrs_of(file) {
             Ok(xattrs) => xattrs,
             Err(errno) if errno == Errno::OPNOTSUPP || self.lenient => Vec::new(),
             Err(errno) => return Err(errno),
@@ -105,28 +105,20 @@ impl CopyOptions {
         Ok(xattrs)
     }
 
-    /// What is to be set of a copy of a file. Without its access control list, the copy's group gets
+    /// What is to be set of a copy of an open file. Without its access control list, the copy's group gets
     /// what the list gives the owning group, which may be less than the mode says; if the list
     /// cannot be read, the group gets nothing.
     ///
     /// # Errors
     /// Those of [`CopyOptions::xattrs_of`].
-    pub(super) fn attrs_of(
-        &self,
-        export: &Export,
-        path: &Path,
-        metadata: &Metadata,
-        follow: bool,
-    ) -> Result<Attrs, Errno> {
-        let xattrs = self.xattrs_of(export, path, follow)?;
+    pub(super) fn attrs_of(&self, file: impl AsFd, metadata: &Metadata) -> Result<Attrs, Errno> {
+        let xattrs = self.xattrs_of(&file)?;
         let has_list = xattrs.iter().any(|xattr| xattr.name == ACCESS_LIST);
         let mut attrs = Attrs::of(metadata, xattrs, self);
         if !has_list && attrs.mode & 0o070 != 0 && metadata.kind != FileKind::Symlink {
-            attrs.mode = match export.access_list(path, follow) {
+            attrs.mode = match sheaf_file::access_list_of(&file) {
                 Ok(None) => attrs.mode,
                 Ok(Some(list)) => mode_without_list(attrs.mode, &list),
-                // The system's magic links, as `/dev/stdin`, are open already.
-                Err(Errno::LOOP) => attrs.mode,
                 Err(_) => attrs.mode & !0o070,
             };
         }

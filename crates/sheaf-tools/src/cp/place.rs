@@ -1,6 +1,7 @@
 //! Writing files, directories, links and special files at one place, on a host or here.
 use super::message::{Attrs, Special};
 use super::{CopyMode, CopyOptions};
+use crate::paths::{directory_of, leads_to_itself};
 use sheaf_core::Errno;
 use sheaf_file::{
     ACCESS_LIST, Attributes, Digest, Export, FileIdentity, FileKind, Metadata, Mode, OFlags, Owner,
@@ -9,6 +10,7 @@ use sheaf_file::{
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -168,23 +170,23 @@ impl Writer {
             mode: attrs.mode & rights,
             sparse: self.sparse || sparse,
             sync: self.sync,
-            in_place: self.in_place && !self.is_replaced_link(path) && !self.has_other_names(path),
-            over_links: self.is_over_links(),
+            in_place: self.in_place && !self.is_replaced(path) && !self.has_other_names(path),
+            over_special: self.is_over_special(),
             wary: self.within_tree,
             force: false,
         };
         Staged::create_apart(&self.export, path, options, source)
     }
 
-    /// Whether a file takes the place of a link that is there: in a tree of which links and names of
-    /// one file are copied as such each name gets its own content.
-    fn is_over_links(&self) -> bool {
+    /// Whether a file takes the place of a link, pipe or device that is there: in a tree of which these and
+    /// names of one file are copied as such, each name gets its own content.
+    fn is_over_special(&self) -> bool {
         self.within_tree && self.hard_links
     }
 
-    fn is_replaced_link(&self, path: &Path) -> bool {
-        self.is_over_links()
-            && self.export.lstat(path).is_ok_and(|there| there.kind == FileKind::Symlink)
+    fn is_replaced(&self, path: &Path) -> bool {
+        self.is_over_special()
+            && self.export.lstat(path).is_ok_and(|there| there.kind != FileKind::File)
     }
 
     /// Whether what has this name, or is what a link of this name leads to, is a file with others, and names are copied as
@@ -199,7 +201,7 @@ impl Writer {
 
     /// The file that would be written in place, if there is one.
     pub fn in_place(&self, path: &Path) -> Result<Option<FileIdentity>, Errno> {
-        if !self.in_place || self.is_replaced_link(path) {
+        if !self.in_place || self.is_replaced(path) {
             return Ok(None);
         }
         match self.export.find(path, true) {
@@ -212,7 +214,7 @@ impl Writer {
     /// Refuses to write a file into its own source (`ESAMEFILE`), which [`Self::begin`] does, too.
     pub fn check_file(&self, path: &Path, source: Option<&FileIdentity>) -> Result<(), Errno> {
         let Some(source) = source.filter(|_| self.in_place) else { return Ok(()) };
-        if self.is_replaced_link(path) {
+        if self.is_replaced(path) {
             return Ok(());
         }
         match self.export.find(path, true) {
@@ -242,7 +244,7 @@ impl Writer {
     /// anybody's choice who may write to the directory. And one of this machine that leads out of what is copied
     /// into (`EACCES`): what comes from hosts goes beneath it alone.
     pub fn check_link(&self, path: &Path) -> Result<(), Errno> {
-        if self.is_over_links() {
+        if self.is_over_special() {
             return Ok(());
         }
         let is_link = self.export.lstat(path).is_ok_and(|there| there.kind == FileKind::Symlink);
@@ -319,8 +321,15 @@ impl Writer {
     }
 
     /// Makes a symbolic link, in place of any other that is no directory, and says which file it is.
+    /// It does not take the place of the file that it would lead to (`ESAMEFILE`).
     pub fn symlink(&self, path: &Path, target: &[u8], attrs: &Attrs) -> Result<(u64, u64), Errno> {
         let target = Path::new(OsStr::from_bytes(target));
+        // One that leads to itself by its own name does so where it comes from, too, and means no file.
+        let is_own_name = path.file_name() == Some(target.as_os_str());
+        let leads_to_itself = || leads_to_itself(&self.export, target, path, true);
+        if !is_own_name && (leads_to_itself() || self.is_itself_here(target, path)) {
+            return Err(Errno::SAMEFILE);
+        }
         let attributes = Attributes { mode: None, sole_lists: false, ..self.attributes(attrs) };
         self.replace(path, |name| {
             let made = self.export.make_link(target, name)?;
@@ -335,6 +344,13 @@ impl Writer {
         })
     }
 
+    /// Whether what has this name is what the target means on this machine, to which an export is a part.
+    fn is_itself_here(&self, target: &Path, path: &Path) -> bool {
+        let there = if self.is_here { self.export.lstat(path).ok() } else { None };
+        let leads_to = || std::fs::metadata(target).ok().map(|found| (found.dev(), found.ino()));
+        target.is_absolute() && there.is_some_and(|there| leads_to() == Some(there.id()))
+    }
+
     /// Gives `file` another name. If it is known which file that is, another one that has taken its
     /// place is refused (`ESTALE`).
     pub fn hard_link(
@@ -347,12 +363,6 @@ impl Writer {
         let id = file.metadata().id();
         if expected.is_some_and(|expected| expected != id) {
             return Err(Errno::STALE);
-        }
-        // As GNU cp has it of a file, also by its second name.
-        if file.metadata().kind == FileKind::File
-            && self.export.stat(path).is_ok_and(|there| there.is_dir())
-        {
-            return Err(Errno::ISDIR);
         }
         if self.export.lstat(path).is_ok_and(|there| there.id() == id) {
             // To rename one name of a file to another would leave both.
@@ -380,7 +390,9 @@ impl Writer {
             return Err(Errno::EXIST);
         }
         self.replace(path, |name| {
-            let mode = Mode::from_raw_mode(attrs.mode);
+            // Nobody opens it before it has its owner, its lists and its mode.
+            let rights = if self.sets_mode(false) { 0o600 } else { 0o7777 };
+            let mode = Mode::from_raw_mode(attrs.mode & rights);
             let made = self.export.make_node(name, kind, mode, rdev)?;
             made.set_attributes(&attributes)?;
             Ok(made.metadata().id())
@@ -537,9 +549,4 @@ fn keep_possible(attributes: &mut Attributes, mut set: impl FnMut(&Xattr) -> boo
         }
         is_set
     });
-}
-
-/// The directory that the last name of a path is in.
-pub(super) fn directory_of(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

@@ -2,7 +2,8 @@
 use super::message::{PutParams, Totals};
 use super::options::{CopyOptions, Progress};
 use super::place::PLANS;
-use super::source::{Filled, Sent, Source, Stopped, name_of, read_all};
+use super::source::{Filled, Sent, Source, Stopped, read_all};
+use crate::paths::name_of;
 use crate::paths::{Cut, Effect};
 use crate::target::{Target, ToolError};
 use sheaf_core::{Errno, RangeSet, lock};

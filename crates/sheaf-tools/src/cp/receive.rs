@@ -1,6 +1,7 @@
 //! A host takes in a copy: record after record, as they come.
 use super::message::{Attrs, CopyRecord, PutParams, Totals, malformed, next_record};
-use super::place::{Dir, DirId, Writer, directory_of};
+use super::place::{Dir, DirId, Writer};
+use crate::paths::directory_of;
 use bytes::Bytes;
 use sheaf_core::Errno;
 use sheaf_file::{Attributes, FileIdentity, FileKind, Staged};

@@ -1,6 +1,7 @@
 //! Reading the sources on this machine, in pieces.
 use super::message::{Attrs, CopyPacket, CopyRecord, Special};
 use super::options::CopyOptions;
+use crate::paths::name_of;
 use rustix::fs::{Mode, OFlags, SeekFrom};
 use rustix::io::Errno as SysErrno;
 use sheaf_core::Errno;
@@ -247,22 +248,25 @@ impl SourceReader<'_> {
         if linked && self.link_again(&path, metadata)? {
             return Ok(());
         }
+        if metadata.kind == FileKind::File {
+            return self.file(at, path, metadata, follow);
+        }
+        // All that is said of it is of one file.
+        let is_dir = metadata.is_dir();
+        let found = self.root.clone()?.find(at, follow || is_dir && path.is_empty())?;
+        if found.metadata().id() != metadata.id() {
+            return Err(Errno::STALE.into());
+        }
+        let attrs = self.options.attrs_of(&found, found.metadata())?;
         let special = match metadata.kind {
-            FileKind::File => return self.file(at, path, metadata, follow),
             FileKind::Directory => {
-                let attrs = self.attrs(at, metadata, follow || path.is_empty())?;
-                let source = match path.is_empty() {
-                    true => FileIdentity::of(self.root.clone()?.find(at, true)?)?,
-                    false => None,
-                };
+                let source = if path.is_empty() { FileIdentity::of(&found)? } else { None };
                 return Ok(self.record(&CopyRecord::Dir { path, attrs, source })?);
             }
             // What links lead to was asked for, and this one leads nowhere.
             FileKind::Symlink if follow => return Err(Errno::NOENT.into()),
             FileKind::Symlink => {
-                let target =
-                    self.root.clone()?.read_link(at)?.into_os_string().into_encoded_bytes();
-                let attrs = self.attrs(at, metadata, false)?;
+                let target = found.link_target()?.into_os_string().into_encoded_bytes();
                 self.record(&CopyRecord::Symlink { path: path.clone(), target, attrs, linked })?;
                 self.may_link(linked, path, metadata);
                 return Ok(());
@@ -270,9 +274,10 @@ impl SourceReader<'_> {
             FileKind::Fifo => Special::Fifo,
             FileKind::CharDevice => Special::CharDevice,
             FileKind::BlockDevice => Special::BlockDevice,
-            FileKind::Socket | FileKind::Unknown => return Err(Errno::OPNOTSUPP.into()),
+            FileKind::File | FileKind::Socket | FileKind::Unknown => {
+                return Err(Errno::OPNOTSUPP.into());
+            }
         };
-        let attrs = self.attrs(at, metadata, false)?;
         let (rdev, kind) = (metadata.rdev, special);
         self.record(&CopyRecord::Node { path: path.clone(), kind, rdev, attrs, linked })?;
         self.may_link(linked, path, metadata);
@@ -321,7 +326,7 @@ impl SourceReader<'_> {
             wait_for_tick(before.ctime);
             // What cannot be read must not empty what is written in place.
             let _ = file.read_at(&mut [0], 0)?;
-            let attrs = self.attrs(at, &before, follow)?;
+            let attrs = self.options.attrs_of(&file, &before)?;
             let source = self.identity(&file)?;
             self.record(&CopyRecord::File {
                 path: path.clone(),
@@ -485,10 +490,6 @@ impl SourceReader<'_> {
         (self.send)(Filled { bytes: self.packet.take(), files_done, contents_done })
     }
 
-    fn attrs(&self, at: &Path, metadata: &Metadata, follow: bool) -> Result<Attrs, Errno> {
-        self.options.attrs_of(self.root.as_ref().map_err(|errno| *errno)?, at, metadata, follow)
-    }
-
     /// What a host that writes in place has to compare its own file with.
     fn identity(&self, file: &File) -> Result<Option<FileIdentity>, Errno> {
         if self.options.in_place { FileIdentity::of(file) } else { Ok(None) }
@@ -566,18 +567,6 @@ fn hash_zeros(hasher: &mut blake3::Hasher, mut count: u64) {
     }
 }
 
-/// The name a source gets in a directory: its last component. What ends in a dot or two, and the
-/// root, goes into the directory itself.
-pub(super) fn name_of(path: &Path) -> &[u8] {
-    let bytes = path.as_os_str().as_bytes();
-    let end = bytes.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
-    let start = bytes[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
-    match &bytes[start..end] {
-        b"." | b".." => b"",
-        name => name,
-    }
-}
-
 /// A path of the walk in the words of whoever named its start.
 fn path_below(named: &Path, path: &Path, start: &Path) -> PathBuf {
     match path.strip_prefix(start) {
@@ -623,23 +612,6 @@ fn metadata_of(std: &std::fs::Metadata) -> Metadata {
 mod tests {
     use super::super::message::next_record;
     use super::*;
-    use std::ffi::OsStr;
-
-    #[test]
-    fn names_of_sources() {
-        let names = [
-            ("a", "a"),
-            ("/x/b/", "b"),
-            ("x/.", ""),
-            ("..", ""),
-            ("/", ""),
-            ("./c", "c"),
-            ("...", "..."),
-        ];
-        for (path, name) in names {
-            assert_eq!(OsStr::from_bytes(name_of(Path::new(path))), name, "{path}");
-        }
-    }
 
     /// Reads `path`, with `act` called after each packet with the number of it.
     fn read(path: &Path, act: &mut dyn FnMut(usize)) -> (Vec<CopyRecord>, Sent) {

@@ -1,5 +1,6 @@
 //! Links.
 use super::leaf::Done;
+use crate::paths::{directory_of, leads_to_itself, name_of};
 use sheaf_core::Errno;
 use sheaf_file::{Export, RemoveOptions};
 use sheaf_group::tool::Host;
@@ -9,6 +10,12 @@ use std::path::{Path, PathBuf};
 
 /// Names that are tried for the link while the old file is still there.
 const TEMP_NAMES_MAX: u32 = 100;
+
+/// The last name of a path, unless it ends in a dot or two.
+fn last_name(path: &Path) -> Option<&OsStr> {
+    let name = name_of(path);
+    if name.is_empty() { None } else { Some(OsStr::from_bytes(name)) }
+}
 
 /// What a hard link needs is there; what is wrong with it is no fault of the link's own path.
 pub fn check_target(target: &[u8], host: &Host) -> Result<(), Errno> {
@@ -28,12 +35,12 @@ pub fn link(
     let target = Path::new(OsStr::from_bytes(target));
     let found = if no_dereference { host.export.lstat(path) } else { host.export.stat(path) };
     let path = match found {
-        Ok(metadata) if metadata.is_dir() => path.join(target.file_name().ok_or(Errno::EXIST)?),
+        Ok(metadata) if metadata.is_dir() => path.join(last_name(target).ok_or(Errno::EXIST)?),
         _ => path.to_owned(),
     };
     // The link, its temporary name and the rename are of one directory.
     let export = &host.export.holding(directory_of(&path), true)?;
-    if force && is_target(export, target, &path, symbolic) {
+    if force && leads_to_itself(export, target, &path, symbolic) {
         return Err(Errno::SAMEFILE);
     }
     let make = |at: &Path| {
@@ -55,31 +62,6 @@ pub fn link(
         made => made?,
     }
     Ok(Done::one(format!("{arrow} {}", target.display())))
-}
-
-/// Whether the file at `path`, which the link is to replace, is the last or the same name of what
-/// the link would lead to, as GNU ln decides it: replaced, the file would be lost.
-fn is_target(export: &Export, target: &Path, path: &Path, symbolic: bool) -> bool {
-    let from = if symbolic { &directory_of(path).join(target) } else { target };
-    let there = export.lstat(path);
-    let leads_to = if symbolic { export.stat(from) } else { export.lstat(from) };
-    let (Ok(there), Ok(leads_to)) = (there, leads_to) else { return false };
-    there.id() == leads_to.id() && (there.nlink <= 1 || is_same_name(export, from, path))
-}
-
-/// Whether two paths are one name in one directory.
-fn is_same_name(export: &Export, one: &Path, other: &Path) -> bool {
-    let dir = |path: &Path| export.stat(directory_of(path)).map(|dir| dir.id());
-    one.file_name() == other.file_name() && dir(one).is_ok_and(|id| dir(other) == Ok(id))
-}
-
-/// The directory that the last name of a path is in.
-fn directory_of(path: &Path) -> &Path {
-    match path.parent() {
-        Some(dir) if !dir.as_os_str().is_empty() => dir,
-        _ if path.is_absolute() => Path::new("/"),
-        _ => Path::new("."),
-    }
 }
 
 /// Makes the link beside the old file and then takes its place: there is always one of the two.

@@ -241,3 +241,83 @@ fn names_behind_a_link_keep_what_they_have() {
     let read = |name: &str| std::fs::read_to_string(cluster.path(0, name)).unwrap();
     assert_eq!((read("d/source"), read("d/other")), ("new".to_owned(), "old".to_owned()));
 }
+
+/// A link does not take the place of the file that it would lead to, as with GNU cp.
+#[test]
+fn link_is_not_copied_over_what_it_leads_to() {
+    let recursive = CopyOptions { recursive: true, sync: false, ..CopyOptions::default() };
+    for options in [recursive, CopyOptions { sync: false, ..CopyOptions::archive() }] {
+        let cluster = Cluster::new(2);
+        cluster.write_all("d/f", "precious");
+        cluster.write(1, "s/other", "");
+        std::fs::create_dir_all(cluster.path(0, "s")).unwrap();
+        symlink("/d/f", cluster.path(0, "s/f")).unwrap();
+        let put = run(copy(&cluster, &cluster.path(0, "s/."), "/d", &options));
+        assert_eq!(refused(&put.outcome), [(Errno::SAMEFILE, "/d/f", RangeSet::full(2))]);
+        // From a host, a link means what it means on this machine.
+        let here = tempfile::tempdir().unwrap();
+        let own = here.path().join("n1/s/f");
+        std::fs::create_dir_all(own.parent().unwrap()).unwrap();
+        std::fs::write(&own, "precious").unwrap();
+        std::fs::remove_file(cluster.path(0, "s/f")).unwrap();
+        symlink(&own, cluster.path(0, "s/f")).unwrap();
+        let got = run(async {
+            let client = cluster.client("flat");
+            let target = Target { members: RangeSet::single(0), path: "/s".to_owned() };
+            get(&client, &[target], here.path(), &options, &mut |_| {}).await.unwrap()
+        });
+        let told: Vec<_> = got.errors.iter().map(|error| error.errno).collect();
+        assert_eq!(told, [Errno::SAMEFILE]);
+        assert_eq!(std::fs::read(own).unwrap(), b"precious");
+        assert_eq!(cluster.read(0, "d/f"), b"precious");
+    }
+}
+
+/// This machine is the first host, whose directory is to come into itself; that of the other does.
+#[test]
+fn tree_of_a_host_is_not_copied_into_itself() {
+    let options = CopyOptions { recursive: true, sync: false, ..CopyOptions::default() };
+    for (to, exact_name) in [("s", false), ("s/new", false), ("s/deep/er", false), ("s/new", true)]
+    {
+        let cluster = Cluster::new(2);
+        cluster.write_all("s/f", "content");
+        cluster.write_all("s/deep/er/f", "content");
+        let dry_runs = if exact_name { [true].iter() } else { [true, false].iter() };
+        for dry_run in dry_runs.copied() {
+            let options = CopyOptions { dry_run, exact_name, ..options.clone() };
+            let leaves = if exact_name { RangeSet::single(0) } else { RangeSet::full(2) };
+            let got = run(async {
+                let client = cluster.client("flat");
+                let target = Target { members: leaves, path: "/s".to_owned() };
+                let to = cluster.path(0, to);
+                get(&client, &[target], &to, &options, &mut |_| {}).await.unwrap()
+            });
+            let told = refused(&got.outcome);
+            assert_eq!(told, [(Errno::INTOSELF, "/s", RangeSet::single(0))], "{to} {dry_run}");
+            assert!(!cluster.path(0, to).join("n1").exists());
+            let copied = cluster.path(0, to).join("n2/s/f").exists();
+            assert_eq!(copied, !dry_run && !exact_name, "{to}");
+        }
+    }
+}
+
+/// A slash and a dot at the end are no name that could be replaced.
+#[test]
+fn link_to_a_directory_by_a_dot_replaces_nothing() {
+    let cluster = Cluster::new(1);
+    cluster.write(0, "d/c", "precious");
+    for target in ["q/c/.", "q/c/..", "."] {
+        let link = Edit::Link {
+            target: target.into(),
+            symbolic: true,
+            force: true,
+            no_dereference: false,
+        };
+        let edited = run(async {
+            let client = cluster.client("flat");
+            edit(&client, &[cluster.target("/d")], &link, PLAIN, &mut |_| Ok(())).await.unwrap()
+        });
+        assert_eq!(refused(&edited.outcome), [(Errno::EXIST, "/d", RangeSet::single(0))]);
+    }
+    assert_eq!(cluster.read(0, "d/c"), b"precious");
+}

@@ -184,6 +184,46 @@ fn copy_from_hosts_does_not_follow_swapped_links() {
     assert_eq!(std::fs::read_dir(etc).unwrap().count(), FILES + 1);
 }
 
+/// What comes from a host has the content, the mode and the owner of one file.
+#[test]
+fn content_of_one_file_does_not_come_with_the_mode_of_another() {
+    let cluster = Cluster::new(1);
+    let secret = cluster.path(0, "secret");
+    std::fs::write(&secret, "secret").unwrap();
+    std::fs::set_permissions(&secret, PermissionsExt::from_mode(0o600)).unwrap();
+    std::fs::create_dir(cluster.path(0, "u")).unwrap();
+    for (name, mode) in [("f", 0o666), ("own", 0o600)] {
+        let file = cluster.path(0, "u").join(name);
+        std::fs::write(&file, if name == "f" { "public" } else { "secret" }).unwrap();
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(mode)).unwrap();
+    }
+    symlink("/secret", cluster.path(0, "u/s")).unwrap();
+    let options = CopyOptions { preserve: true, sync: false, ..CopyOptions::default() };
+    for (other, path) in [("s", "/u/f"), ("own", "/u/f"), ("own", "/u/f*")] {
+        let exchange = Exchange::of(cluster.path(0, "u/f"), cluster.path(0, "u").join(other));
+        run(async {
+            let client = cluster.client("flat");
+            for _ in 0..150 {
+                let here = tempfile::tempdir().unwrap();
+                let targets = [cluster.target(path)];
+                get(&client, &targets, here.path(), &options, &mut |_| {}).await.unwrap();
+                let file = here.path().join("n1/f");
+                if file.exists() && std::fs::read(&file).unwrap() == b"secret" {
+                    assert_eq!(file.metadata().unwrap().mode() & 0o777, 0o600, "{other}");
+                }
+            }
+        });
+        drop(exchange);
+        // As it was, whoever had the last word.
+        let read = std::fs::read(cluster.path(0, "u/f"));
+        let is_public = read.is_ok_and(|content| content == b"public");
+        if !is_public {
+            let (one, other) = (cluster.path(0, "u/f"), cluster.path(0, "u").join(other));
+            renameat_with(CWD, &one, CWD, &other, RenameFlags::EXCHANGE).unwrap();
+        }
+    }
+}
+
 /// What is named is exchanged itself, between a look at it and the walk through it.
 #[test]
 fn named_directory_that_is_swapped_leads_to_no_other() {

@@ -16,6 +16,7 @@ use sheaf_records::{CommandError, Copied, Fetched, Plan, Sent};
 use sheaf_session::Config;
 use sheaf_session::Session;
 use sheaf_tools::cp::{self, CopyOptions, Got, HostShare, Made, Put, ShareError, Totals};
+use sheaf_tools::edit::Cut;
 use sheaf_tools::entry::EntryKind;
 use sheaf_tools::{Target, ToolError};
 use std::collections::BTreeMap;
@@ -213,8 +214,7 @@ impl ToldCopy<'_> {
             unfinished: put.unfinished,
             ..changes("to", put.totals.iter().map(made), options)
         };
-        let detail = |bytes| format!("{bytes} bytes were written in place");
-        let mut extra = told_cuts(&mut put.outcome, &put.cut, detail);
+        let mut extra = told_cuts(&mut put.outcome, &put.cut, written_in_place);
         extra.extend(lacking);
         let ended = Ended::new(targets, &put.outcome);
         let changes = Some(changes);
@@ -243,6 +243,7 @@ impl ToldCopy<'_> {
         out.flush()?;
         drop(out);
         let failed_here = self.local(&got.errors, got.errors_more, &[])?;
+        self.cut(&got.cut)?;
         let (changed, errors): (Vec<_>, Vec<_>) =
             got.outcome.errors.into_iter().partition(|error| error.errno == Errno::BADMSG);
         got.outcome.errors = errors;
@@ -253,7 +254,10 @@ impl ToldCopy<'_> {
             failed_here,
             lost_here: got.lost_here,
             hints: SOURCE_HINTS,
-            changes: Some(changes("from", std::iter::once(got.made), options)),
+            changes: Some(Changes {
+                in_part: in_part(&got.cut),
+                ..changes("from", std::iter::once(got.made), options)
+            }),
             ..Ended::new(targets, &got.outcome)
         })
     }
@@ -294,9 +298,28 @@ impl ToldCopy<'_> {
         Ok(errors.len() as u64 + more)
     }
 
+    /// Names files of this machine that are written in place and did not get all.
+    fn cut(&self, cuts: &[Cut]) -> Result<()> {
+        let mut out = sheaf_cli::output::stdout();
+        for Cut { path, bytes, .. } in cuts {
+            let text = written_in_place(*bytes);
+            if self.output.json {
+                let record = CommandError { error: text, path: Some(path.clone()), exit: None };
+                self.output.records.write(&mut out, &record)?;
+            } else if !self.output.quiet {
+                sheaf_cli::output::tell(format_args!("sheaf: {}: {text}", printable(path)));
+            }
+        }
+        Ok(())
+    }
+
     fn finish(&self, ended: &Ended<'_>) -> Result<Exit> {
         session::finish(self.session, self.config, self.output, ended)
     }
+}
+
+fn written_in_place(bytes: u64) -> String {
+    format!("{bytes} bytes were written in place")
 }
 
 /// What was copied, `to` hosts or `from` them: files, or where there were none, directories.

@@ -8,6 +8,7 @@ use super::pieces::{self, CopyPiece, Lack, PIECES_MAX};
 use super::plan::{CopiedContent, CopiedLink, Copy, CopyPlan};
 use crate::target::ToolError;
 use sheaf_core::{Errno, RangeSet, lock};
+use sheaf_file::Staged;
 use sheaf_group::Client;
 use std::collections::HashMap;
 use std::sync::mpsc::{Sender, channel};
@@ -283,10 +284,43 @@ impl Fetch<'_> {
             }
         }
         let copy_here = copy.clone();
-        let mut staged = match self.here(move |local| local.begin(leaf, &copy_here)).await {
+        let staged = match self.here(move |local| local.begin(leaf, &copy_here)).await {
             Ok(staged) => staged,
             Err(errno) => return Ok(Err(CopyTrouble::Local(errno))),
         };
+        let mut staged = Some(staged);
+        let filled = self.fill(wanted, &mut staged).await;
+        let staged = staged.ok_or(ToolError::Protocol)?;
+        let (copy, digest) = (copy.clone(), wanted.content.digest);
+        let from = match filled {
+            Ok(Ok(from)) => from,
+            Ok(Err(trouble)) => {
+                self.here(move |local| local.give_up(leaf, &copy, &staged)).await;
+                return Ok(Err(trouble));
+            }
+            Err(error) => {
+                self.here(move |local| local.give_up(leaf, &copy, &staged)).await;
+                return Err(error);
+            }
+        };
+        Ok(match self.here(move |local| local.finish(leaf, &copy, staged, &digest)).await {
+            Ok(()) => Ok(()),
+            // The contents are not those of the manifest: another host may have them.
+            Err(Errno::BADMSG) if from.len() > 1 => Err(CopyTrouble::Mixed),
+            Err(Errno::BADMSG) => match from.first() {
+                Some(holder) => Err(CopyTrouble::Lack(holder, Lack::Failed(Errno::BADMSG))),
+                None => Err(CopyTrouble::Local(Errno::BADMSG)),
+            },
+            Err(errno) => Err(CopyTrouble::Local(errno)),
+        })
+    }
+
+    /// Fetches a content into a file that is given back, and says from whom.
+    async fn fill(
+        &mut self,
+        wanted: &mut Wanted,
+        file: &mut Option<Staged>,
+    ) -> Result<Result<RangeSet, CopyTrouble>, ToolError> {
         let size = wanted.content.size;
         let (mut at, mut from) = (0, RangeSet::new());
         while at < size {
@@ -305,24 +339,15 @@ impl Fetch<'_> {
                 Err(lack) => return Ok(Err(CopyTrouble::Lack(holder, lack))),
             };
             from.insert(holder);
+            let Some(mut staged) = file.take() else { return Err(ToolError::Protocol) };
             let (written, back) = self.here(move |_| (staged.write_at(at, &body), staged)).await;
+            *file = Some(back);
             if let Err(errno) = written {
                 return Ok(Err(CopyTrouble::Local(errno)));
             }
-            staged = back;
             at += len;
         }
-        let (copy, digest) = (copy.clone(), wanted.content.digest);
-        Ok(match self.here(move |local| local.finish(leaf, &copy, staged, &digest)).await {
-            Ok(()) => Ok(()),
-            // The contents are not those of the manifest: another host may have them.
-            Err(Errno::BADMSG) if from.len() > 1 => Err(CopyTrouble::Mixed),
-            Err(Errno::BADMSG) => match from.first() {
-                Some(holder) => Err(CopyTrouble::Lack(holder, Lack::Failed(Errno::BADMSG))),
-                None => Err(CopyTrouble::Local(Errno::BADMSG)),
-            },
-            Err(errno) => Err(CopyTrouble::Local(errno)),
-        })
+        Ok(Ok(from))
     }
 
     /// The hosts of which the file that would be written in place is the one that they would send.

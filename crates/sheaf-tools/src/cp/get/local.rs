@@ -4,11 +4,13 @@ use super::super::place::{Dir, DirId, Writer};
 use super::Made;
 use super::manifest::LINKED_FILES_MAX;
 use super::plan::{CopiedContent, CopiedLink, Copy};
+use crate::paths::Cut;
 use rustix::fs::Mode;
 use sheaf_core::{Errno, RangeSet};
 use sheaf_file::{Export, FileIdentity, FileKind, Metadata, PathError, Staged};
 use sheaf_group::Client;
 use std::collections::{HashMap, HashSet};
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -45,6 +47,7 @@ pub(super) struct Local {
     unmade: HashMap<u32, HashSet<PathBuf>>,
     /// Directories with attributes to set once everything is in them.
     closing: Vec<(u32, Copy, sheaf_file::Attributes, DirId)>,
+    pub cut: Vec<Cut>,
     pub errors: Vec<PathError>,
     pub errors_more: u64,
     /// Of which paths that were named, and of which hosts, something could not be written.
@@ -88,6 +91,7 @@ impl Local {
             linked: HashMap::new(),
             unmade: HashMap::new(),
             closing: Vec::new(),
+            cut: Vec::new(),
             errors: Vec::new(),
             errors_more: 0,
             failed_named: HashMap::new(),
@@ -197,11 +201,8 @@ impl Local {
         self.each(copies.iter(), |local, leaf, copy| {
             let writer = local.of(leaf, &copy.local)?;
             let mut staged = writer.begin(&copy.local, &copy.attrs, copy.has_holes, None)?;
-            staged.write_at(0, content)?;
-            let written = writer.finish(staged, &copy.attrs, digest)?;
-            local.may_link_written(leaf, copy, &written);
-            local.wrote(leaf, content.len() as u64);
-            Ok(())
+            let filled = staged.write_at(0, content);
+            local.end(leaf, copy, staged, filled, digest)
         });
     }
 
@@ -233,11 +234,58 @@ impl Local {
         staged: Staged,
         digest: &[u8; 32],
     ) -> Result<(), Errno> {
-        let size = staged.size();
-        let written = self.at(leaf)?.finish(staged, &copy.attrs, digest)?;
-        self.may_link_written(leaf, copy, &written);
-        self.wrote(leaf, size);
-        Ok(())
+        self.end(leaf, copy, staged, Ok(()), digest)
+    }
+
+    /// Ends a file that may have got all.
+    fn end(
+        &mut self,
+        leaf: u32,
+        copy: &Copy,
+        staged: Staged,
+        filled: Result<(), Errno>,
+        digest: &[u8; 32],
+    ) -> Result<(), Errno> {
+        if let Err(errno) = filled {
+            self.give_up(leaf, copy, &staged);
+            return Err(errno);
+        }
+        let (size, is_direct) = (staged.size(), staged.is_direct());
+        match self.at(leaf)?.finish(staged, &copy.attrs, digest) {
+            Ok(written) => {
+                // What an earlier try left in part is whole now.
+                let path = self.path_of(leaf, copy);
+                self.cut.retain(|cut| cut.path != path);
+                self.may_link_written(leaf, copy, &written);
+                self.wrote(leaf, size);
+                Ok(())
+            }
+            Err(errno) => {
+                if is_direct {
+                    self.cut_at(leaf, copy, size);
+                }
+                Err(errno)
+            }
+        }
+    }
+
+    /// A file does not get more. What was written in place stays.
+    pub fn give_up(&mut self, leaf: u32, copy: &Copy, staged: &Staged) {
+        if staged.is_direct() {
+            self.cut_at(leaf, copy, staged.size());
+        }
+    }
+
+    fn cut_at(&mut self, leaf: u32, copy: &Copy, bytes: u64) {
+        let path = self.path_of(leaf, copy);
+        self.cut.retain(|cut| cut.path != path);
+        if self.cut.len() < ERRORS_MAX {
+            self.cut.push(Cut { path, leaves: RangeSet::single(leaf), bytes });
+        }
+    }
+
+    fn path_of(&self, leaf: u32, copy: &Copy) -> String {
+        self.host_dir(leaf).join(&copy.local).display().to_string()
     }
 
     /// Copies what `first` now has to all other places of a content.
@@ -264,23 +312,31 @@ impl Local {
                 return Ok(());
             }
             let mut staged = staged?;
-            let mut at = 0;
-            while at < content.size {
-                if let Some(errno) = local.client.is_over() {
-                    return Err(errno);
-                }
-                let length = from.read_at(&mut buffer, at)?;
-                if length == 0 {
-                    break;
-                }
-                staged.write_at(at, &buffer[..length])?;
-                at += length as u64;
-            }
-            let written = writer.finish(staged, &copy.attrs, &content.digest)?;
-            local.may_link_written(leaf, copy, &written);
-            local.wrote(leaf, content.size);
-            Ok(())
+            let filled = local.fill(&mut staged, &from, &mut buffer, content.size);
+            local.end(leaf, copy, staged, filled, &content.digest)
         });
+    }
+
+    fn fill(
+        &self,
+        staged: &mut Staged,
+        from: &File,
+        buffer: &mut [u8],
+        size: u64,
+    ) -> Result<(), Errno> {
+        let mut at = 0;
+        while at < size {
+            if let Some(errno) = self.client.is_over() {
+                return Err(errno);
+            }
+            let length = from.read_at(buffer, at)?;
+            if length == 0 {
+                break;
+            }
+            staged.write_at(at, &buffer[..length])?;
+            at += length as u64;
+        }
+        Ok(())
     }
 
     pub fn make_links(&mut self, links: &[(Copy, CopiedLink)]) {

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
 use sheaf_core::varint::{self, Malformed};
 use sheaf_file::{
-    Export, FileKind, Follow, Globbed, Metadata, Mode, OFlags, Pattern, Walk, WalkOptions,
+    Export, FileIdentity, FileKind, Follow, FoundFile, Globbed, Metadata, Mode, OFlags, Pattern,
+    Walk, WalkOptions,
 };
 use sheaf_group::tool::{Host, Reply, Running, Step, Tool};
 use std::collections::{HashMap, VecDeque};
@@ -43,6 +44,8 @@ pub(super) struct ManifestParams {
     /// Paths and patterns.
     pub paths: Vec<String>,
     pub options: CopyOptions,
+    /// The directory that all comes into, and those above it.
+    pub into: Vec<FileIdentity>,
     /// A batch is sent once it has this many bytes.
     pub batch_bytes: u32,
     /// A batch is sent after this long.
@@ -367,12 +370,22 @@ impl ManifestLister {
             self.say(&item, out);
             return Ok(());
         }
-        let attrs = self.attrs(path, metadata, follow)?;
-        let special = match metadata.kind {
+        // All that is said of it is of one file, whatever takes its place meanwhile.
+        let found = match metadata.kind {
             FileKind::File => {
                 let no_follow = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
                 let flags = OFlags::RDONLY | OFlags::NONBLOCK | no_follow;
-                let file = self.here.open_file(path, flags, Mode::empty())?;
+                FoundFile::of(self.here.open_file(path, flags, Mode::empty())?)?
+            }
+            _ => self.here.find(path, follow)?,
+        };
+        if found.metadata().id() != metadata.id() {
+            return Err(Errno::STALE);
+        }
+        let attrs = self.attrs(&found)?;
+        let special = match metadata.kind {
+            FileKind::File => {
+                let file = File::from(found.into_descriptor());
                 self.may_link(is_linked, &relative, metadata);
                 let has_holes = metadata.blocks.saturating_mul(512) < metadata.size;
                 let hasher = blake3::Hasher::new();
@@ -386,13 +399,21 @@ impl ManifestLister {
                 return self.inline(digesting, out);
             }
             FileKind::Directory => {
+                if relative.is_empty() {
+                    for above in &self.params.into {
+                        if above.is(&found)? {
+                            self.walk = None;
+                            return Err(Errno::INTOSELF);
+                        }
+                    }
+                }
                 self.say(&ManifestItem::Dir { path: relative, attrs }, out);
                 return Ok(());
             }
             // What links lead to was asked for, and this one leads nowhere.
             FileKind::Symlink if follow => return Err(Errno::NOENT),
             FileKind::Symlink => {
-                let target = self.here.read_link(path)?.into_os_string().into_encoded_bytes();
+                let target = found.link_target()?.into_os_string().into_encoded_bytes();
                 self.may_link(is_linked, &relative, metadata);
                 self.say(&ManifestItem::Symlink { path: relative, target, attrs }, out);
                 return Ok(());
@@ -414,10 +435,10 @@ impl ManifestLister {
         Ok(())
     }
 
-    fn attrs(&self, path: &Path, metadata: &Metadata, follow: bool) -> Result<Attrs, Errno> {
+    fn attrs(&self, file: &FoundFile) -> Result<Attrs, Errno> {
         let options = &self.params.options;
         // The last access is every host's own, and reading has just changed it.
-        Ok(Attrs { atime: None, ..options.attrs_of(&self.here, path, metadata, follow)? })
+        Ok(Attrs { atime: None, ..options.attrs_of(file, file.metadata())? })
     }
 
     /// Reads on; a file that is through becomes an item.
@@ -520,7 +541,7 @@ impl AskedPath {
         {
             return rest.as_os_str().as_bytes().to_vec();
         }
-        super::super::source::name_of(root).to_vec()
+        crate::paths::name_of(root).to_vec()
     }
 }
 

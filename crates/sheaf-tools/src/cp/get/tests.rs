@@ -55,7 +55,8 @@ fn manifest_without_end_fails_its_own_host_alone() {
         let (paths, options) = (["/file".to_owned()], CopyOptions::archive());
         let mut plan = CopyPlan::new(None, &options);
         let within = (&mut plan, 16 << 20);
-        let outcome = list_within(&client, &cluster.everyone(), &paths, &options, within).await;
+        let outcome =
+            list_within(&client, &cluster.everyone(), (&paths, &[]), &options, within).await;
         let outcome = outcome.unwrap();
         assert_eq!(outcome.failed, [(Errno::MSGSIZE, RangeSet::single(ENDLESS))]);
         assert!(outcome.silent.is_empty() && outcome.errors.is_empty(), "{outcome:?}");
@@ -233,7 +234,13 @@ fn link_beside_a_file_of_its_name_leads_nowhere() {
         }
         let file = inline("l", "evil", attrs.clone());
         assert_eq!(told(&copy(vec![dir(""), link.clone(), file.clone()])), [Errno::EXIST]);
-        assert_eq!(told(&copy(vec![dir(""), file])), [Errno::ACCES]);
+        let plain = CopyOptions { hard_links: false, ..options.clone() };
+        let lies = (vec![root("/t"), dir(""), file.clone()], LyingPieces::Garbage);
+        let got = get_from_a_liar(&cluster, 1, "/t", &to, &plain, lies);
+        assert_eq!(told(&got), [Errno::ACCES]);
+        // With -a it takes the place of the link.
+        assert_eq!(told(&copy(vec![dir(""), file])), []);
+        assert_eq!(std::fs::read_to_string(to.join("l")).unwrap(), "evil");
         // Nor does a further name of what is not in its manifest.
         let got = copy(vec![dir(""), up.clone(), name("x", "up/own"), name("y", "l")]);
         assert_eq!(told(&got), [Errno::NOENT, Errno::NOENT]);
@@ -261,7 +268,7 @@ fn attributes_that_are_not_kept_are_not_taken() {
     let file = here.path().join("n1/t/f");
     let made = std::os::unix::fs::MetadataExt::mtime(&file.metadata().unwrap());
     assert!(made > 1);
-    let export = sheaf_file::Export::open(here.path()).unwrap();
+    let export = Export::open(here.path()).unwrap();
     let path = Path::new("n1/t/f");
     let metadata = export.stat(path).unwrap();
     assert_eq!((metadata.mode & 0o7000, metadata.gid == 4242), (0, false));
@@ -367,7 +374,8 @@ fn manifest_that_is_held_in_too_much_fails_its_own_host_alone() {
             let (paths, options) = (["/t/**".to_owned()], CopyOptions::archive());
             let mut plan = CopyPlan::new(None, &options);
             let within = (&mut plan, 4 << 20);
-            let outcome = list_within(&client, &cluster.everyone(), &paths, &options, within).await;
+            let outcome =
+                list_within(&client, &cluster.everyone(), (&paths, &[]), &options, within).await;
             let outcome = outcome.unwrap();
             assert_eq!(outcome.failed, [(errno, RangeSet::single(LIAR))], "{outcome:?}");
             assert_eq!(plan.contents.len(), 1);
@@ -431,5 +439,38 @@ fn names_that_one_host_gives_twice_cost_the_others_nothing() {
         });
         assert!(got.outcome.errors.iter().any(|error| error.errno == Errno::EXIST), "{got:?}");
         assert_eq!(std::fs::read(here.path().join("n2/f")).unwrap(), b"content");
+    }
+}
+
+/// Of a file that is written in place it is said how much came, and none where another host gave the rest.
+#[test]
+fn file_that_is_cut_in_place_is_told() {
+    for size in [5, PIECE_BYTES + 1] {
+        let cluster = TestCluster::new(1);
+        let file = ManifestItem::File {
+            path: b"".to_vec(),
+            attrs: Attrs { mode: 0o644, ..Attrs::default() },
+            size,
+            digest: [0; 32],
+            has_holes: false,
+        };
+        for in_place in [true, false] {
+            let here = tempfile::tempdir().unwrap();
+            let own = here.path().join("own");
+            std::fs::write(&own, "old").unwrap();
+            let options = CopyOptions { exact_name: true, in_place, ..recursive() };
+            let lies = (vec![root("/t"), file.clone()], LyingPieces::Garbage);
+            let got = get_from_a_liar(&cluster, 1, "/t", &own, &options, lies);
+            assert!(!got.outcome.is_ok(), "{got:?}");
+            let length = own.metadata().unwrap().len();
+            let cut: Vec<_> = got.cut.iter().map(|cut| (cut.path.clone(), cut.bytes)).collect();
+            // What comes at once is looked at before it is written.
+            if in_place && size > PIECE_BYTES {
+                assert_eq!(cut, [(own.display().to_string(), length)]);
+                assert!(length > 3);
+            } else {
+                assert!(cut.is_empty() && length == 3);
+            }
+        }
     }
 }

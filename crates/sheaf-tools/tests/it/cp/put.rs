@@ -2,6 +2,7 @@
 use super::cluster::{Cluster, SHAPES, run};
 use super::tree::{Kind, build, gnu_cp, look, nodes};
 use proptest::prelude::*;
+use rustix::fs::{CWD, FileType, Mode};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_group::entry::EntryKind;
 use sheaf_tools::Target;
@@ -139,15 +140,8 @@ fn hosts_that_cannot_write_keep_what_they_have() {
         std::fs::remove_dir_all(cluster.path(3, "etc")).unwrap();
         // A pipe that nobody reads refuses even the superuser.
         std::fs::remove_file(cluster.path(5, "etc/file")).unwrap();
-        let mode = rustix::fs::Mode::from_raw_mode(0o600);
-        rustix::fs::mknodat(
-            rustix::fs::CWD,
-            cluster.path(5, "etc/file"),
-            rustix::fs::FileType::Fifo,
-            mode,
-            0,
-        )
-        .unwrap();
+        let mode = Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(CWD, cluster.path(5, "etc/file"), FileType::Fifo, mode, 0).unwrap();
         let options = CopyOptions { exact_name: true, ..CopyOptions::default() };
         let done = copy(
             &cluster,
@@ -338,14 +332,18 @@ fn archive_copy_replaces_links_in_the_place_of_files() {
     let from = here.path().join("t");
     std::fs::create_dir(&from).unwrap();
     ["a", "b", "c"].iter().for_each(|name| std::fs::write(from.join(name), name).unwrap());
-    std::fs::hard_link(from.join("b"), from.join("d")).unwrap();
+    ["d", "f", "p"]
+        .iter()
+        .for_each(|name| std::fs::hard_link(from.join("b"), from.join(name)).unwrap());
     for in_place in [false, true] {
         let cluster = Cluster::new(3);
         for leaf in 0..3 {
             std::fs::create_dir(cluster.path(leaf, "t")).unwrap();
-            for (name, to) in [("a", "b"), ("c", "b"), ("d", "/outside")] {
+            for (name, to) in [("a", "b"), ("c", "b"), ("d", "/outside"), ("f", ".")] {
                 std::os::unix::fs::symlink(to, cluster.path(leaf, "t").join(name)).unwrap();
             }
+            let fifo = cluster.path(leaf, "t/p");
+            rustix::fs::mknodat(CWD, fifo, FileType::Fifo, Mode::RWXU, 0).unwrap();
         }
         cluster.write(0, "t/b", "old");
         cluster.write(0, "outside", "kept");
@@ -355,8 +353,10 @@ fn archive_copy_replaces_links_in_the_place_of_files() {
         for leaf in 0..3 {
             let read = |name: &str| cluster.read(leaf, &format!("t/{name}"));
             assert_eq!(["a", "b", "c", "d"].map(read), [b"a", b"b", b"c", b"b"], "{leaf}");
-            let is_link = |name: &&str| cluster.path(leaf, "t").join(name).is_symlink();
-            assert!(!["a", "b", "c", "d"].iter().any(is_link));
+            for name in ["a", "b", "c", "d", "f", "p"] {
+                let there = cluster.path(leaf, "t").join(name).symlink_metadata().unwrap();
+                assert!(there.is_file(), "{name}");
+            }
         }
         assert_eq!(cluster.read(0, "outside"), b"kept");
         assert!(!cluster.path(1, "outside").exists());
@@ -590,10 +590,10 @@ fn bytes_in_flight_to_a_slow_host_are_bounded() {
     const UNDER_WAY_BYTES_MAX: u64 = 3 * 2 * (1 << 20) + 6 * PACKET_BYTES as u64 + (64 << 10);
     let cluster = Cluster::new(3);
     let pipe = cluster.path(1, "file");
-    let mode = rustix::fs::Mode::from_raw_mode(0o600);
-    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    let mode = Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, mode, 0).unwrap();
     let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NONBLOCK;
-    let reading = rustix::fs::open(&pipe, flags, rustix::fs::Mode::empty()).unwrap();
+    let reading = rustix::fs::open(&pipe, flags, Mode::empty()).unwrap();
     rustix::fs::fcntl_setfl(&reading, rustix::fs::OFlags::empty()).unwrap();
     let given = Arc::new(AtomicU64::new(0));
     let taker = {
