@@ -40,8 +40,8 @@ What copies keep, besides contents and holes:
   -a         all of that, files with several names as one file, and the
              attributes and lists that the other file system takes (with -X
              or -A it fails where it does not take them)
-             In a directory, a link with the name of a file is replaced; without
-             -a the file is written through it
+             In a directory, a link, pipe or device with the name of a file is
+             replaced; without -a the file is written into it
 A user's copy over a file of somebody else makes it the user's own;
 --no-atomic writes into it instead. Nothing is copied if two sources would
 get one name. A host on which --no-atomic would write into the source itself,
