@@ -365,7 +365,7 @@ impl Export {
             match from {
                 None => openat2(self.root.as_fd(), piece, flags, mode, within),
                 Some(dir) => {
-                    let within = within - IN_ROOT | ResolveFlags::BENEATH;
+                    let within = (within - IN_ROOT) | ResolveFlags::BENEATH;
                     match openat2(dir.as_fd(), piece, flags, mode, within) {
                         Err(Errno::XDEV) => Err(Errno::NAMETOOLONG),
                         done => done,

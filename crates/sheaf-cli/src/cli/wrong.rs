@@ -8,7 +8,7 @@ use std::ffi::OsString;
 const NO_PROGRAMS: &str = "sheaf works on files and runs no programs on hosts";
 
 /// Commands that other tools have: what does it here, or that nothing does.
-pub const ELSEWHERE: [(&str, &str); 44] = [
+pub const ELSEWHERE: [(&str, &str); 45] = [
     (
         "append",
         "sheaf write --append writes at the end of files (--create makes those that are not there)",
@@ -23,8 +23,8 @@ pub const ELSEWHERE: [(&str, &str); 44] = [
     ("export", "sheaf trace export writes a trace in another form"),
     (
         "find",
-        "sheaf archive find searches directories of hosts, sheaf ls -R lists them, and globs are \
-         expanded on hosts",
+        "sheaf archive find :/DIR -name PATTERN searches directories of hosts, sheaf ls -R lists \
+         them, and globs are expanded on hosts",
     ),
     ("get", "sheaf cp HOSTSET:PATH DEST copies from hosts to here"),
     ("groups", "sheaf hosts --list lists the groups of hosts"),
@@ -61,12 +61,17 @@ pub const ELSEWHERE: [(&str, &str); 44] = [
     ("stop", "sheaf down ends a session"),
     ("sync", "see sheaf cp --help for copies to and from hosts"),
     ("systemctl", NO_PROGRAMS),
-    ("tail", "sheaf cat, sheaf grep and sheaf read --offset read files"),
+    (
+        "tail",
+        "sheaf cat, sheaf grep and sheaf read --offset read files; tail follows them in a mounted \
+         view: see sheaf mount --help",
+    ),
     ("touch", "sheaf truncate -s +0 makes files that are not there, and leaves others as they are"),
     ("uptime", "sheaf read -a lines /proc/uptime has the seconds; sheaf runs no programs on hosts"),
     ("version", "sheaf --version prints it"),
     ("vi", "sheaf cp copies a file here and back, sheaf write replaces it"),
     ("wc", "sheaf grep -c '' counts lines, and sheaf stat -c %s tells bytes"),
+    ("zgrep", "sheaf grep -z searches compressed files"),
 ];
 
 /// Options that a command has not, though what they are for is said elsewhere.

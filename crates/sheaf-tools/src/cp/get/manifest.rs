@@ -371,17 +371,7 @@ impl ManifestLister {
             return Ok(());
         }
         // All that is said of it is of one file, whatever takes its place meanwhile.
-        let found = match metadata.kind {
-            FileKind::File => {
-                let no_follow = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
-                let flags = OFlags::RDONLY | OFlags::NONBLOCK | no_follow;
-                FoundFile::of(self.here.open_file(path, flags, Mode::empty())?)?
-            }
-            _ => self.here.find(path, follow)?,
-        };
-        if found.metadata().id() != metadata.id() {
-            return Err(Errno::STALE);
-        }
+        let found = self.found(path, metadata, follow)?;
         let attrs = self.attrs(&found)?;
         let special = match metadata.kind {
             FileKind::File => {
@@ -400,12 +390,7 @@ impl ManifestLister {
             }
             FileKind::Directory => {
                 if relative.is_empty() {
-                    for above in &self.params.into {
-                        if above.is(&found)? {
-                            self.walk = None;
-                            return Err(Errno::INTOSELF);
-                        }
-                    }
+                    self.check_apart(&found)?;
                 }
                 self.say(&ManifestItem::Dir { path: relative, attrs }, out);
                 return Ok(());
@@ -432,6 +417,30 @@ impl ManifestLister {
             &ManifestItem::Node { path: relative, kind: special, rdev: metadata.rdev, attrs },
             out,
         );
+        Ok(())
+    }
+
+    /// The file that was looked at, a regular one open to read.
+    fn found(&self, path: &Path, metadata: &Metadata, follow: bool) -> Result<FoundFile, Errno> {
+        let found = match metadata.kind {
+            FileKind::File => {
+                let no_follow = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
+                let flags = OFlags::RDONLY | OFlags::NONBLOCK | no_follow;
+                FoundFile::of(self.here.open_file(path, flags, Mode::empty())?)?
+            }
+            _ => self.here.find(path, follow)?,
+        };
+        if found.metadata().id() == metadata.id() { Ok(found) } else { Err(Errno::STALE) }
+    }
+
+    /// Refuses a directory that all is copied into (`EINTOSELF`), with all beneath it.
+    fn check_apart(&mut self, dir: &FoundFile) -> Result<(), Errno> {
+        for above in &self.params.into {
+            if above.is(dir)? {
+                self.walk = None;
+                return Err(Errno::INTOSELF);
+            }
+        }
         Ok(())
     }
 
