@@ -468,18 +468,27 @@ impl Config {
     }
 }
 
-/// The groups alone, for commands that need no cluster.
+/// The groups alone, for commands that need no cluster; all hosts are those of the cluster that is meant.
 ///
 /// # Errors
-/// When the file is wrong.
+/// When the file is wrong, or has no cluster of this name.
 pub fn groups(
     config: Option<&Path>,
     groups_conf: Option<&Path>,
+    cluster: Option<&str>,
     environment: &Environment,
 ) -> Result<GroupSources, SessionError> {
     let file = ConfigFile::find(config, environment)?;
     file.check()?;
-    Ok(GroupSources::new(file.groups, environment).with_file(groups_conf))
+    let choices = Choices { cluster: cluster.map(str::to_owned), ..Choices::default() };
+    let meant = match cluster {
+        Some(_) => choose::named(&file, &choices)?,
+        // Of several none is meant, which only an address must have.
+        None => choose::named(&file, &choices).unwrap_or_default(),
+    };
+    let everyone = meant.and_then(|(_, section)| section.hosts()).map(str::to_owned);
+    let groups = GroupSources::new(file.groups, environment).with_file(groups_conf);
+    Ok(groups.with_everyone(everyone.as_deref()))
 }
 
 /// The name of the file in the working directory.

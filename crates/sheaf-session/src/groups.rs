@@ -17,6 +17,9 @@ pub const OWN_SOURCE: &str = "sheaf";
 
 /// Where messages say that groups are defined.
 const PLACES: &str = "[groups] of sheaf.toml, ClusterShell";
+/// The group of all hosts.
+const ALL: &str = "all";
+
 /// What shows the groups there are.
 const LISTED: &str = "sheaf hosts -l lists those there are";
 
@@ -43,6 +46,8 @@ pub struct GroupSources {
     file: Option<PathBuf>,
     /// Sources of ClusterShell run no command.
     is_quiet: bool,
+    /// All hosts of a cluster, which `@all` is where no source is named.
+    everyone: Option<String>,
 }
 
 impl GroupSources {
@@ -55,6 +60,16 @@ impl GroupSources {
     /// The same, with ClusterShell's groups out of this file.
     pub fn with_file(self, file: Option<&Path>) -> Self {
         Self { file: file.map(Path::to_owned), ..self }
+    }
+
+    /// The same, with these as all hosts. Those of a command or a job, and those that are `@all` themselves, are
+    /// not known here.
+    pub fn with_everyone(self, hosts: Option<&str>) -> Self {
+        let is_set = |hosts: &&str| {
+            !["@command:", "@slurm", "^"].iter().any(|form| hosts.starts_with(form))
+                && !["@all", "@*", ":all", ":*"].iter().any(|all| hosts.contains(all))
+        };
+        Self { everyone: hosts.filter(is_set).map(union), ..self }
     }
 
     /// The groups of `sheaf.toml`, and where each is defined.
@@ -154,6 +169,10 @@ impl Groups for GroupSources {
     /// A name that no group has is an error here, though nodeset takes it for an empty group:
     /// whoever mistypes one must not be told of an empty set.
     fn resolve(&self, source: Option<&str>, group: &str) -> Result<String, String> {
+        if let Some(everyone) = self.everyone.as_ref().filter(|_| source.is_none() && group == ALL)
+        {
+            return Ok(everyone.clone());
+        }
         let found = self.nodes(source, group).map(|nodes| union(&nodes));
         match found {
             Ok(nodes) if !nodes.is_empty() => Ok(nodes),
@@ -169,6 +188,9 @@ impl Groups for GroupSources {
     }
 
     fn all(&self, source: Option<&str>) -> Result<String, String> {
+        if let Some(everyone) = self.everyone.as_ref().filter(|_| source.is_none()) {
+            return Ok(everyone.clone());
+        }
         self.every_node(source).map(|nodes| union(&nodes)).map_err(|error| error.to_string())
     }
 

@@ -31,8 +31,8 @@ EXPR is a host set: n[1-64], n[001-128/2], rack[1-4]n[1-16], @group,
 ! (difference) & (intersection) ^ (symmetric difference), from left to right.
 `-` stands for sets read from standard input, which is also read when there is
 no EXPR. -x, -i and -X act at their place among the EXPRs.
-@all and -a are those of the group source here, as with nodeset; in an address
-@all is every host of the cluster.
+@all and -a are every host of the default cluster of sheaf.toml, or of -C, as in
+an address; without one, and with -s, those of the group source, as with nodeset.
 A blank within an EXPR belongs to a name, as with nodeset: write n1,n2 for two.
 A group that its source does not list is an error; nodeset takes it for empty.
 
@@ -80,7 +80,7 @@ pub struct HostsArgs {
     #[arg(long, group = "command", value_name = "HOST", conflicts_with = "pick")]
     index: Option<String>,
 
-    /// Begin with all hosts of the group source
+    /// Begin with all hosts
     #[arg(short, long, conflicts_with = "rangeset")]
     all: bool,
 
@@ -208,7 +208,8 @@ pub fn run(args: &HostsArgs, global: &GlobalArgs) -> Result<Exit> {
 fn groups_of(global: &GlobalArgs, args: &HostsArgs) -> Result<GroupSources> {
     let environment = Environment::of_this_process();
     let (config, groups_conf) = (global.config.as_deref(), args.groupsconf.as_deref());
-    Ok(sheaf_session::config::groups(config, groups_conf, &environment)?)
+    let cluster = global.cluster.as_deref();
+    Ok(sheaf_session::config::groups(config, groups_conf, cluster, &environment)?)
 }
 
 /// Runs the command on these groups and streams.

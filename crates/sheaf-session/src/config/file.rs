@@ -93,6 +93,11 @@ pub struct ClusterSection {
 }
 
 impl ClusterSection {
+    /// Its hosts, as they are written.
+    pub(super) fn hosts(&self) -> Option<&str> {
+        self.hosts.as_ref().map(|hosts| hosts.value.as_str())
+    }
+
     fn new(origin: Origin) -> Self {
         Self {
             origin,

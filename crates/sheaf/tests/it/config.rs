@@ -201,6 +201,34 @@ fn no_group_is_called_all() {
     assert_eq!(home.run(&["config", "check"]).code, Some(0));
 }
 
+/// Whoever looks at `@all` before a command sees the hosts that it is for.
+#[test]
+fn all_hosts_are_those_of_the_cluster_also_in_sets() {
+    let lab = "[cluster.lab]\nhosts = \"n[1-4]\"\nlaunch = \"embedded\"\n";
+    let other = "[cluster.other]\nhosts = \"@web,m1\"\nlaunch = \"embedded\"\n";
+    let groups = "[groups]\nweb = \"w[1-2]\"\n";
+    let home = Home::with_config(&format!("default = \"lab\"\n{lab}{other}{groups}"));
+    for (args, told) in [
+        (&["hosts", "@all"][..], "n[1-4]"),
+        (&["hosts", "-a"], "n[1-4]"),
+        (&["hosts", "-c", "@all!n1"], "3"),
+        (&["-C", "other", "hosts", "@all"], "m1,w[1-2]"),
+        (&["hosts", "@web"], "w[1-2]"),
+    ] {
+        let run = home.run(args);
+        assert_eq!((run.code, run.stdout.trim_end()), (Some(0), told), "{args:?} {run:?}");
+    }
+    let run = home.run(&["-C", "none", "hosts", "@all"]);
+    assert_ne!(run.code, Some(0));
+    // Of two clusters none is meant, and one that is all hosts of a source is that source's.
+    for config in [format!("{lab}{other}{groups}"), lab.replace("n[1-4]", "@all")] {
+        let home = Home::with_config(&config);
+        let run = home.run(&["hosts", "@web,@all"]);
+        assert!(!run.stdout.contains("n["), "{run:?}");
+        assert_eq!(home.run(&["hosts", "x[1-2]"]).stdout, "x[1-2]\n");
+    }
+}
+
 #[test]
 fn file_is_searched_in_order() {
     let home = Home::new();
