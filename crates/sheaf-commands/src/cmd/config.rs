@@ -119,7 +119,10 @@ fn trust(args: &TrustArgs, global: &GlobalArgs) -> Result<Exit> {
         };
     }
     let real = trusted.add(directory)?;
-    Output::new(global).note(Some(&format!("{}: sheaf.toml counts in and below", shown(&real))))?;
+    Output::new(global).note(Some(&format!(
+        "sheaf.toml is used in {} and in all directories below it",
+        shown(&real)
+    )))?;
     Ok(Exit::Success)
 }
 

@@ -127,7 +127,10 @@ fn trusted_directory_counts_with_those_below_it() {
     assert_eq!(run_in(&below, &cat).code, Some(2));
     let trusted = run_in(&below, &["config", "trust", ".."]);
     let real = below.parent().unwrap().canonicalize().unwrap();
-    let told = format!("sheaf: {}: sheaf.toml counts in and below\n", real.display());
+    let told = format!(
+        "sheaf: sheaf.toml is used in {} and in all directories below it\n",
+        real.display()
+    );
     assert_eq!((trusted.code, trusted.stderr), (Some(0), told));
     assert!(!home.path().join("ran").exists());
     let list = run_in(&below, &["config", "trust", "--list"]);
