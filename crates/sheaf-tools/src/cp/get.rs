@@ -16,7 +16,7 @@ use local::Local;
 use manifest::{AskedPath, Items, ManifestParams, ManifestTool};
 use pieces::PiecesTool;
 use plan::{Copy, CopyPlan};
-use sheaf_core::{Errno, RangeSet, lock};
+use sheaf_core::{Errno, RangeSet, boot_id, lock};
 use sheaf_file::{Export, FileIdentity, PathError, Pattern};
 use sheaf_group::aggregate::StatusSum;
 use sheaf_group::tool::Tools;
@@ -304,6 +304,7 @@ async fn list_within(
     let params = ManifestParams {
         paths: paths.to_vec(),
         options: options.clone(),
+        machine: boot_id(),
         into: into.to_vec(),
         batch_bytes: batch_bytes as u32,
         batch_ms: u32::try_from((limits.timeout / 4).as_millis()).unwrap_or(u32::MAX),

@@ -60,6 +60,13 @@ pub(super) enum CopyRecord {
         /// The name it gets in a directory; empty: the directory itself.
         name: Vec<u8>,
     },
+    /// Where the source is: itself, if it is a directory, or else the directory that it is in.
+    SourceDir {
+        /// Which machine that is.
+        machine: u128,
+        /// Its path there.
+        path: Vec<u8>,
+    },
     /// A directory; what is in it follows.
     Dir {
         path: Vec<u8>,

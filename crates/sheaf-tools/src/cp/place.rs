@@ -10,7 +10,6 @@ use sheaf_file::{
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -55,6 +54,25 @@ struct User {
 
 /// Device, inode and the time when it was made, if the file system says so.
 pub(super) type DirId = ((u64, u64), Option<Timestamp>);
+
+/// Where a symbolic link comes from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct LinkSource {
+    pub name: Vec<u8>,
+    /// Its directory, if that is of this machine.
+    pub dir: Option<PathBuf>,
+}
+
+impl LinkSource {
+    /// A link at `relative` beneath a source, which is called `name` and is this directory of this machine, or
+    /// if it is a link itself, in this directory.
+    pub fn beneath(dir: Option<&Path>, name: &[u8], relative: &[u8]) -> Self {
+        let relative = Path::new(OsStr::from_bytes(relative));
+        let above = relative.parent().unwrap_or(Path::new(""));
+        let name = relative.file_name().map_or(name, OsStr::as_bytes).to_vec();
+        Self { name, dir: dir.map(|dir| dir.join(above)) }
+    }
+}
 
 /// A directory that is there now, and what to do when everything in it is.
 #[derive(Debug)]
@@ -322,12 +340,15 @@ impl Writer {
 
     /// Makes a symbolic link, in place of any other that is no directory, and says which file it is.
     /// It does not take the place of the file that it would lead to (`ESAMEFILE`).
-    pub fn symlink(&self, path: &Path, target: &[u8], attrs: &Attrs) -> Result<(u64, u64), Errno> {
+    pub fn symlink(
+        &self,
+        path: &Path,
+        target: &[u8],
+        attrs: &Attrs,
+        source: &LinkSource,
+    ) -> Result<(u64, u64), Errno> {
         let target = Path::new(OsStr::from_bytes(target));
-        // One that leads to itself by its own name does so where it comes from, too, and means no file.
-        let is_own_name = path.file_name() == Some(target.as_os_str());
-        let leads_to_itself = || leads_to_itself(&self.export, target, path, true);
-        if !is_own_name && (leads_to_itself() || self.is_itself_here(target, path)) {
+        if self.is_meant_by(target, source, path) {
             return Err(Errno::SAMEFILE);
         }
         let attributes = Attributes { mode: None, sole_lists: false, ..self.attributes(attrs) };
@@ -344,11 +365,23 @@ impl Writer {
         })
     }
 
-    /// Whether what has this name is what the target means on this machine, to which an export is a part.
-    fn is_itself_here(&self, target: &Path, path: &Path) -> bool {
-        let there = if self.is_here { self.export.lstat(path).ok() } else { None };
-        let leads_to = || std::fs::metadata(target).ok().map(|found| (found.dev(), found.ino()));
-        target.is_absolute() && there.is_some_and(|there| leads_to() == Some(there.id()))
+    /// Whether the file at `path` is what a link leads to that is to take its place, there or where it
+    /// comes from: the file would be lost.
+    fn is_meant_by(&self, target: &Path, source: &LinkSource, path: &Path) -> bool {
+        // One that leads to itself where it comes from means no file.
+        if source.name == target.as_os_str().as_bytes() {
+            return false;
+        }
+        let there = match self.export.lstat(path) {
+            Ok(there) if there.kind != FileKind::Symlink && !there.is_dir() => there,
+            _ => return false,
+        };
+        let there_too = || self.export.meant_in(directory_of(path), target).ok();
+        let at_source = || sheaf_file::meant_at(source.dir.as_deref()?, target).ok();
+        // A file with other names is not lost.
+        let is_last = there.nlink <= 1;
+        leads_to_itself(&self.export, target, path, true)
+            || is_last && [there_too(), at_source()].contains(&Some(there.id()))
     }
 
     /// Gives `file` another name. If it is known which file that is, another one that has taken its

@@ -1,6 +1,6 @@
 //! A host takes in a copy: record after record, as they come.
 use super::message::{Attrs, CopyRecord, PutParams, Totals, malformed, next_record};
-use super::place::{Dir, DirId, Writer};
+use super::place::{Dir, DirId, LinkSource, Writer};
 use crate::paths::directory_of;
 use bytes::Bytes;
 use sheaf_core::Errno;
@@ -54,6 +54,9 @@ struct Receiver {
     writer: Option<Writer>,
     /// Where each source went.
     bases: Vec<PathBuf>,
+    /// What the present one is called, and where it is, if it is of this machine.
+    source_name: Vec<u8>,
+    source_dir: Option<PathBuf>,
     file: Option<Incoming>,
     /// Files that are written in place and did not get all, with the bytes they got.
     cut: Vec<(PathBuf, u64)>,
@@ -140,6 +143,8 @@ impl Receiver {
             refused,
             writer,
             bases: Vec::new(),
+            source_name: Vec::new(),
+            source_dir: None,
             file: None,
             cut: Vec::new(),
             dirs: Vec::new(),
@@ -155,6 +160,11 @@ impl Receiver {
     fn take(&mut self, record: CopyRecord, data: &[u8]) {
         match record {
             CopyRecord::Source { name } => self.source(&name),
+            CopyRecord::SourceDir { machine, path } => {
+                let is_here = sheaf_core::boot_id() == Some(machine);
+                let path = PathBuf::from(OsStr::from_bytes(&path));
+                self.source_dir = Some(path).filter(|path| is_here && path.is_absolute());
+            }
             CopyRecord::Data { offset, .. } => self.data(offset, data),
             CopyRecord::FileEnd { size, digest } => self.file_end(size, &digest),
             CopyRecord::FileAbort => self.drop_file(),
@@ -173,7 +183,11 @@ impl Receiver {
                 }
             }
             CopyRecord::Symlink { path, target, attrs, linked } => {
-                self.link(path, linked, |writer, place| writer.symlink(place, &target, &attrs));
+                let source =
+                    LinkSource::beneath(self.source_dir.as_deref(), &self.source_name, &path);
+                self.link(path, linked, |writer, place| {
+                    writer.symlink(place, &target, &attrs, &source)
+                });
             }
             CopyRecord::Node { path, kind, rdev, attrs, linked } => {
                 self.link(path, linked, |writer, place| writer.node(place, kind, rdev, &attrs));
@@ -186,6 +200,7 @@ impl Receiver {
         self.leave_dirs(None);
         self.drop_file();
         self.skipped = None;
+        (self.source_name, self.source_dir) = (name.to_vec(), None);
         let name = OsStr::from_bytes(name);
         let inside = self.is_into && !name.is_empty();
         self.bases.push(if inside {

@@ -153,6 +153,7 @@ impl SourceReader<'_> {
             self.fail(path, Errno::ISDIR);
             return Ok(());
         }
+        self.say_where(path, &metadata);
         let done = match metadata.kind {
             FileKind::Directory => self.tree(path, &metadata),
             // Without directories in play, a pipe or a device is what comes out of it.
@@ -175,6 +176,24 @@ impl SourceReader<'_> {
                 .and_then(|at| self.one(&at, b"", &metadata, follow)),
         };
         self.settle(path, done)
+    }
+
+    /// Says where links come from: a host that is this machine does not lose the file that one leads to.
+    fn say_where(&mut self, path: &Path, metadata: &Metadata) {
+        let dir = match metadata.kind {
+            FileKind::Directory => path,
+            FileKind::Symlink => match path.parent() {
+                Some(dir) if dir.as_os_str().is_empty() => Path::new("."),
+                Some(dir) => dir,
+                None => return,
+            },
+            _ => return,
+        };
+        // Where that cannot be told, a host goes by the text of a link alone.
+        if let (Some(machine), Ok(dir)) = (sheaf_core::boot_id(), std::fs::canonicalize(dir)) {
+            let path = dir.into_os_string().into_encoded_bytes();
+            self.packet.put(&CopyRecord::SourceDir { machine, path });
+        }
     }
 
     fn open_file(&mut self, file: File) -> Result<(), Stopped> {

@@ -301,6 +301,63 @@ fn tree_of_a_host_is_not_copied_into_itself() {
     }
 }
 
+/// Nor the file that it leads to from where it is, or that its text means to programs of this machine.
+#[test]
+fn link_of_another_name_is_not_copied_over_what_it_leads_to() {
+    let links = CopyOptions { no_dereference: true, sync: false, ..CopyOptions::default() };
+    let archive = CopyOptions { sync: false, ..CopyOptions::archive() };
+    // Where the link is, its text, and what is copied where.
+    for (link, text, from, to) in [
+        ("l", "a", "l", "/a"),
+        ("y/f", "../x/f", "y/f", "/x/f"),
+        ("b", "x/f", "b", "/x/f"),
+        ("f", "x/f", "f", "/x"),
+        ("y/x/f", "../../x/f", "y/x", "/"),
+        ("x/a", "../a", "x/a", "/a"),
+        ("y/a", "../a", "y/.", "/"),
+    ] {
+        for options in [&links, &archive] {
+            if !options.recursive && (from.ends_with("/x") || from.ends_with('.')) {
+                continue;
+            }
+            let cluster = Cluster::new(1);
+            let at = |name: &str| cluster.path(0, name);
+            cluster.write(0, "a", "precious");
+            cluster.write(0, "x/f", "precious");
+            std::fs::create_dir_all(at("y/x")).unwrap();
+            symlink(text, at(link)).unwrap();
+            let put = run(copy(&cluster, &at(from), to, options));
+            assert_eq!(put.outcome.errors.len(), 1, "{link} {text} to {to}");
+            assert_eq!(put.outcome.errors[0].errno, Errno::SAMEFILE);
+            // From the host to the very name, here.
+            let exact = CopyOptions { exact_name: true, ..options.clone() };
+            let here = at(to.trim_start_matches('/'));
+            let here = match from {
+                "y/x" => at("x"),
+                _ if here.is_dir() && !at(from).is_dir() => here.join("f"),
+                _ => here,
+            };
+            let got = run(async {
+                let client = cluster.client("flat");
+                let targets = [cluster.target(&format!("/{from}"))];
+                get(&client, &targets, &here, &exact, &mut |_| {}).await.unwrap()
+            });
+            let told: Vec<_> = got.errors.iter().map(|error| error.errno).collect();
+            assert_eq!(told, [Errno::SAMEFILE], "{link} {text} from {from}");
+            assert_eq!(cluster.read(0, "a"), b"precious");
+            assert_eq!(cluster.read(0, "x/f"), b"precious");
+        }
+    }
+    // A link that leads to itself means no file, and takes the place of one as with GNU cp.
+    let cluster = Cluster::new(1);
+    cluster.write(0, "a", "old");
+    std::fs::create_dir(cluster.path(0, "y")).unwrap();
+    symlink("a", cluster.path(0, "y/a")).unwrap();
+    let put = run(copy(&cluster, &cluster.path(0, "y/."), "/", &archive));
+    assert!(put.outcome.is_ok());
+    assert_eq!(cluster.path(0, "a").read_link().unwrap(), Path::new("a"));
+}
+
 /// A slash and a dot at the end are no name that could be replaced.
 #[test]
 fn link_to_a_directory_by_a_dot_replaces_nothing() {

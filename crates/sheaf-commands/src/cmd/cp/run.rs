@@ -29,7 +29,10 @@ const PUT_HINTS: &[(Errno, &str)] = &[
     (Errno::ISDIR, "a directory is in the file's place"),
     (Errno::NOENT, "there is no such directory"),
     (Errno::BUSY, "it is a mount point, which cannot be replaced: --no-atomic writes into it"),
-    (Errno::SAMEFILE, "this machine is the host; without --no-atomic its file is replaced whole"),
+    (
+        Errno::SAMEFILE,
+        "this machine is the host, and the source is the file that would be replaced, or leads to it",
+    ),
     (Errno::INTOSELF, "this machine is the host, and the destination is in the source"),
 ];
 /// What can be done about sources that fail, on hosts or here.

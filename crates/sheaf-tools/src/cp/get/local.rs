@@ -344,7 +344,9 @@ impl Local {
             self.each(std::iter::once(copy), |local, leaf, copy| {
                 let writer = local.of(leaf, &copy.local)?;
                 let made = match link {
-                    CopiedLink::Symlink(target) => writer.symlink(&copy.local, target, &copy.attrs),
+                    CopiedLink::Symlink(target, source) => {
+                        writer.symlink(&copy.local, target, &copy.attrs, source)
+                    }
                     CopiedLink::Node(kind, rdev) => {
                         writer.node(&copy.local, *kind, *rdev, &copy.attrs)
                     }

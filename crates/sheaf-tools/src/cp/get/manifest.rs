@@ -4,9 +4,10 @@
 //! the same bytes, so that only one of them is sent.
 use super::super::message::{Attrs, Special};
 use super::super::options::CopyOptions;
+use crate::paths::directory_of;
 use serde::{Deserialize, Serialize};
-use sheaf_core::Errno;
 use sheaf_core::varint::{self, Malformed};
+use sheaf_core::{Errno, boot_id};
 use sheaf_file::{
     Export, FileIdentity, FileKind, Follow, FoundFile, Globbed, Metadata, Mode, OFlags, Pattern,
     Walk, WalkOptions,
@@ -44,6 +45,8 @@ pub(super) struct ManifestParams {
     /// Paths and patterns.
     pub paths: Vec<String>,
     pub options: CopyOptions,
+    /// The machine that asks.
+    pub machine: Option<u128>,
     /// The directory that all comes into, and those above it.
     pub into: Vec<FileIdentity>,
     /// A batch is sent once it has this many bytes.
@@ -59,6 +62,10 @@ pub(super) enum ManifestItem {
     Root {
         of: u32,
         path: Vec<u8>,
+    },
+    /// To a client of the same machine: the root, if it is a directory, or else the one that it is in.
+    Here {
+        dir: Vec<u8>,
     },
     Dir {
         path: Vec<u8>,
@@ -136,6 +143,8 @@ impl ManifestItem {
     fn is_possible(&self) -> bool {
         let root = match self {
             Self::Root { path, .. } | Self::Hardlink { root: Some((_, path)), .. } => &path[..],
+            Self::Here { dir } if !dir.starts_with(b"/") => return false,
+            Self::Here { dir } => dir,
             _ => b"",
         };
         // What is opened by its path is no longer.
@@ -150,9 +159,8 @@ impl ManifestItem {
             Self::Symlink { .. } => !options.dereference,
             Self::Hardlink { .. } => options.hard_links,
             Self::Dir { .. } | Self::Node { .. } => options.recursive,
-            Self::Root { .. } | Self::File { .. } | Self::Inline { .. } | Self::Error { .. } => {
-                true
-            }
+            Self::Root { .. } | Self::Here { .. } | Self::Error { .. } => true,
+            Self::File { .. } | Self::Inline { .. } => true,
         };
         is_kind && (is_root || options.recursive)
     }
@@ -160,7 +168,7 @@ impl ManifestItem {
     /// The path beneath the root, of what has one.
     fn beneath_root(&self) -> Option<&[u8]> {
         match self {
-            Self::Root { .. } | Self::Error { .. } => None,
+            Self::Root { .. } | Self::Here { .. } | Self::Error { .. } => None,
             Self::Dir { path, .. }
             | Self::File { path, .. }
             | Self::Inline { path, .. }
@@ -197,6 +205,7 @@ impl Tool for ManifestTool {
             patterns: params.paths.iter().cloned().enumerate().collect(),
             roots: VecDeque::new(),
             root: None,
+            root_dir: None,
             walk: None,
             digesting: None,
             links: HashMap::new(),
@@ -204,6 +213,7 @@ impl Tool for ManifestTool {
             begun: Instant::now(),
             said: 0,
             is_root_said: false,
+            is_dir_said: false,
             params,
         }))
     }
@@ -219,6 +229,8 @@ struct ManifestLister {
     /// Paths of the present pattern that are still to come.
     roots: VecDeque<(u32, PathBuf)>,
     root: Option<(u32, PathBuf)>,
+    /// Where the root is, for a client of this machine.
+    root_dir: Option<PathBuf>,
     walk: Option<Walk>,
     digesting: Option<Digesting>,
     /// By inode: the path under which it was listed, and the root above that, by its place among those that were begun.
@@ -229,6 +241,8 @@ struct ManifestLister {
     /// Bytes of the batch after the last step.
     said: usize,
     is_root_said: bool,
+    /// Where the root is, too.
+    is_dir_said: bool,
 }
 
 /// A file that is being read.
@@ -313,6 +327,9 @@ impl ManifestLister {
             self.begun_roots.push((of, path.as_os_str().as_bytes().to_vec()));
         }
         self.here = self.export.clone();
+        let is_here = self.params.machine.is_some_and(|asks| boot_id() == Some(asks));
+        self.root_dir = if is_here { self.where_is(&path) } else { None };
+        let options = &self.params.options;
         if options.recursive {
             let follow = if options.dereference { Follow::Always } else { Follow::Never };
             let walk = WalkOptions { follow, metadata: true, ..WalkOptions::default() };
@@ -331,6 +348,12 @@ impl ManifestLister {
             Ok(metadata) => self.list(Vec::new(), path, &metadata, out),
             Err(errno) => self.fail(path.as_os_str().as_bytes(), errno, out),
         }
+    }
+
+    /// The directory that a root is, or is in.
+    fn where_is(&self, path: &Path) -> Option<PathBuf> {
+        let is_dir = self.export.lstat(path).is_ok_and(|there| there.is_dir());
+        self.export.machine_path(if is_dir { path } else { directory_of(path) }).ok()
     }
 
     fn list(&mut self, relative: Vec<u8>, path: PathBuf, metadata: &Metadata, out: &mut Vec<u8>) {
@@ -493,7 +516,14 @@ impl ManifestLister {
             && let Some((of, path)) = &self.root
         {
             put(out, &ManifestItem::Root { of: *of, path: path.as_os_str().as_bytes().to_vec() });
-            self.is_root_said = true;
+            (self.is_root_said, self.is_dir_said) = (true, false);
+        }
+        // It matters for links alone, and manifests without it are those of other hosts.
+        if let Some(dir) = &self.root_dir
+            && matches!(item, ManifestItem::Symlink { .. })
+            && !std::mem::replace(&mut self.is_dir_said, true)
+        {
+            put(out, &ManifestItem::Here { dir: dir.as_os_str().as_bytes().to_vec() });
         }
         put(out, item);
     }

@@ -1,6 +1,7 @@
 //! What is to be written here, from the manifests of all hosts: each distinct content once.
 use super::super::message::{Attrs, Special};
 use super::super::options::CopyOptions;
+use super::super::place::LinkSource;
 use super::manifest::{AskedPath, Items, ManifestItem};
 use sheaf_core::varint::Malformed;
 use sheaf_core::{Errno, MemberSet, RangeSet};
@@ -43,7 +44,8 @@ pub(super) struct CopiedContent {
 /// What is made without contents.
 #[derive(Debug)]
 pub(super) enum CopiedLink {
-    Symlink(Vec<u8>),
+    /// With this text.
+    Symlink(Vec<u8>, LinkSource),
     /// To this file beneath the directory of the host.
     Hardlink(PathBuf),
     Node(Special, u64),
@@ -97,6 +99,8 @@ struct Root {
     remote: Arc<[u8]>,
     of: u32,
     local: Vec<u8>,
+    /// Where it is, if it is of this machine.
+    here: Option<PathBuf>,
 }
 
 /// A path of hosts, beneath what was named.
@@ -137,6 +141,10 @@ impl CopyPlan {
                 ManifestItem::Root { of, path } => {
                     root = self.root(leaves, of, path, asked, outcome);
                     held += self.make_above(&root);
+                }
+                ManifestItem::Here { dir } => {
+                    held += dir.len() as u64;
+                    root.here = Some(path(&dir).to_owned());
                 }
                 ManifestItem::Error { path, beneath, errno } => {
                     held += (path.len() + beneath.len()) as u64;
@@ -187,7 +195,7 @@ impl CopyPlan {
         };
         let remote: Arc<[u8]> = remote.into();
         self.named.entry(Arc::clone(&remote)).or_default().union_with(leaves);
-        Root { leaves: leaves.clone(), remote, of, local }
+        Root { leaves: leaves.clone(), remote, of, local, here: None }
     }
 
     /// Lets the directories be made that a root is in. Returns the bytes of those that are new.
@@ -244,14 +252,18 @@ impl CopyPlan {
         asked: &[AskedPath],
     ) -> Option<(Vec<u8>, Attrs, Rest)> {
         Some(match item {
-            ManifestItem::Root { .. } | ManifestItem::Error { .. } => return None,
+            ManifestItem::Root { .. } | ManifestItem::Here { .. } | ManifestItem::Error { .. } => {
+                return None;
+            }
             ManifestItem::Dir { path, attrs } => (path, attrs, Rest::Dir),
             ManifestItem::File { path, attrs, size, digest, has_holes } => {
                 (path, attrs, Rest::File { size, digest, has_holes })
             }
             ManifestItem::Inline { path, attrs, content } => (path, attrs, Rest::Inline(content)),
             ManifestItem::Symlink { path, target, attrs } => {
-                (path, attrs, Rest::Link(CopiedLink::Symlink(target)))
+                let name = crate::paths::name_of(self::path(&root.remote));
+                let source = LinkSource::beneath(root.here.as_deref(), name, &path);
+                (path, attrs, Rest::Link(CopiedLink::Symlink(target, source)))
             }
             ManifestItem::Node { path, kind, rdev, attrs } => {
                 (path, attrs, Rest::Link(CopiedLink::Node(kind, rdev)))
@@ -492,7 +504,11 @@ impl Rest {
     fn bytes(&self) -> u64 {
         let bytes = match self {
             Self::Dir | Self::File { .. } | Self::Link(CopiedLink::Node(..)) => 0,
-            Self::Inline(bytes) | Self::Link(CopiedLink::Symlink(bytes)) => bytes.len(),
+            Self::Inline(bytes) => bytes.len(),
+            Self::Link(CopiedLink::Symlink(target, source)) => {
+                let dir = source.dir.as_ref().map_or(0, |dir| dir.as_os_str().len());
+                target.len() + source.name.len() + dir
+            }
             Self::Link(CopiedLink::Hardlink(first)) => first.as_os_str().len(),
         };
         bytes as u64
