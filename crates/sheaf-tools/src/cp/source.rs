@@ -366,7 +366,10 @@ impl SourceReader<'_> {
                         Ok((size, digest))
                     }
                 });
-                if matches!(done, Err(Halt::Failed(Errno::BADMSG))) && tries_left > 0 {
+                // One that has become shorter may be what another source is being written into.
+                let is_shorter = || file.metadata().is_ok_and(|now| now.len() < before.size);
+                let may_try = tries_left > 0 && !(self.options.in_place && is_shorter());
+                if matches!(done, Err(Halt::Failed(Errno::BADMSG))) && may_try {
                     self.record(&CopyRecord::FileAbort)?;
                     continue;
                 }
@@ -633,7 +636,11 @@ mod tests {
     use super::*;
 
     /// Reads `path`, with `act` called after each packet with the number of it.
-    fn read(path: &Path, act: &mut dyn FnMut(usize)) -> (Vec<CopyRecord>, Sent) {
+    fn read(
+        path: &Path,
+        options: &CopyOptions,
+        act: &mut dyn FnMut(usize),
+    ) -> (Vec<CopyRecord>, Sent) {
         let (mut records, mut packets) = (Vec::new(), 0);
         let mut send = |filled: Filled| {
             let mut input = &filled.bytes[..];
@@ -645,8 +652,32 @@ mod tests {
             Ok(())
         };
         let sources = vec![Source::Path(path.to_owned())];
-        let sent = read_all(sources, &CopyOptions::default(), &mut send).unwrap();
+        let sent = read_all(sources, options, &mut send).unwrap();
         (records, sent)
+    }
+
+    /// It may have been emptied by a host of this machine, to be written with another source.
+    #[test]
+    fn source_that_is_cut_while_hosts_write_in_place_fails() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        for in_place in [true, false] {
+            std::fs::write(&path, vec![b'x'; 4 * super::super::PACKET_BYTES]).unwrap();
+            let options = CopyOptions { in_place, ..CopyOptions::default() };
+            let mut cut = |packet| {
+                if packet == 1 {
+                    File::options().write(true).open(&path).unwrap().set_len(2).unwrap();
+                }
+            };
+            let (records, sent) = read(&path, &options, &mut cut);
+            let told: Vec<_> = sent.errors.iter().map(|error| error.errno).collect();
+            let expected = if in_place {
+                (vec![None], vec![Errno::BADMSG])
+            } else {
+                (vec![None, Some(2)], vec![])
+            };
+            assert_eq!((ends(&records), told), expected);
+        }
     }
 
     /// What happens to a file after a packet of it.
@@ -693,7 +724,8 @@ mod tests {
         ];
         for (at, (change, expected)) in changes.iter_mut().enumerate() {
             fill();
-            let (records, sent) = read(&path, &mut |packet| change(packet).unwrap());
+            let options = CopyOptions::default();
+            let (records, sent) = read(&path, &options, &mut |packet| change(packet).unwrap());
             assert_eq!(ends(&records), *expected, "change {at}");
             let failed: Vec<_> = sent.errors.iter().map(|error| error.errno).collect();
             let last = expected.last().copied().flatten();
@@ -719,7 +751,8 @@ mod tests {
             ["/proc/self/stat", "/proc/meminfo", "/sys/kernel/mm/transparent_hugepage/enabled"]
         {
             if Path::new(path).exists() {
-                let (records, sent) = read(Path::new(path), &mut |_| {});
+                let options = CopyOptions::default();
+                let (records, sent) = read(Path::new(path), &options, &mut |_| {});
                 assert!(
                     matches!(ends(&records)[..], [Some(1..)]) && sent.errors.is_empty(),
                     "{path}: {records:?}"
