@@ -94,14 +94,6 @@ impl Export {
         self.set_attributes(path, &Attributes { owner, ..Default::default() }, follow)
     }
 
-    /// All extended attributes this user may see, sorted by name.
-    ///
-    /// # Errors
-    /// Those of `listxattr(2)` and `getxattr(2)`; `EOPNOTSUPP` where the file system has none.
-    pub fn xattrs(&self, path: &Path, follow: bool) -> Result<Vec<Xattr>> {
-        xattrs_of(self.named(path, follow)?)
-    }
-
     /// Removes one extended attribute.
     ///
     /// # Errors

@@ -28,9 +28,6 @@ const RESOLVE_TRIES_MAX: usize = 64;
 /// it.
 const PATH_BYTES_MAX: usize = 4095;
 
-/// No link leads above the directory in which paths begin.
-const IN_ROOT: ResolveFlags = ResolveFlags::IN_ROOT;
-
 /// The directory a host serves, and the door to everything beneath it.
 ///
 /// A clone is a pointer and shares the one descriptor, so a thousand servers of one process can
@@ -234,7 +231,7 @@ impl Export {
     /// A directory, by a path on which there is no symbolic link (`ELOOP`).
     pub(crate) fn resolve_straight(&self, path: &Path) -> Result<OwnedFd> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
-        let within = IN_ROOT | ResolveFlags::NO_SYMLINKS;
+        let within = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;
         let found = self.openat2_in_pieces(path, flags, Mode::empty(), within)?;
         unless_view(found, self.device)
     }
@@ -342,8 +339,10 @@ impl Export {
             }
         }
         match path.as_os_str().len() {
-            ..=PATH_BYTES_MAX => openat2(self.root.as_fd(), path, flags, mode, IN_ROOT),
-            _ => self.openat2_in_pieces(path, flags, mode, IN_ROOT),
+            ..=PATH_BYTES_MAX => {
+                openat2(self.root.as_fd(), path, flags, mode, ResolveFlags::IN_ROOT)
+            }
+            _ => self.openat2_in_pieces(path, flags, mode, ResolveFlags::IN_ROOT),
         }
     }
 
@@ -365,7 +364,7 @@ impl Export {
             match from {
                 None => openat2(self.root.as_fd(), piece, flags, mode, within),
                 Some(dir) => {
-                    let within = (within - IN_ROOT) | ResolveFlags::BENEATH;
+                    let within = (within - ResolveFlags::IN_ROOT) | ResolveFlags::BENEATH;
                     match openat2(dir.as_fd(), piece, flags, mode, within) {
                         Err(Errno::XDEV) => Err(Errno::NAMETOOLONG),
                         done => done,

@@ -142,7 +142,7 @@ mod tests {
             assert_eq!(node("fifo", FileKind::Fifo, Mode::RUSR), stale, "{mode:o}");
             assert_eq!(node("fifo", FileKind::CharDevice, Mode::RWXU), stale, "{mode:o}");
             assert_eq!(node("file", FileKind::Fifo, Mode::RWXU), stale, "{mode:o}");
-            // An older one is not the new one, although it is the same.
+            // An older one is not the new one, although it is the same: the clock of the file system goes on.
             std::thread::sleep(std::time::Duration::from_millis(20));
             std::fs::write(at(&format!("changed{mode:o}")), "").unwrap();
             let making = Making::in_dir(&open).unwrap();

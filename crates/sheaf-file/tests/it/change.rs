@@ -243,7 +243,7 @@ fn extended_attributes_are_kept() {
         }
         done => done.unwrap(),
     }
-    let found = export.xattrs(p("file"), true).unwrap();
+    let found = sheaf_file::xattrs_of(export.find(p("file"), true).unwrap()).unwrap();
     assert_eq!(
         found.into_iter().filter(|xattr| xattr.name.starts_with(b"user.")).collect::<Vec<_>>(),
         xattrs

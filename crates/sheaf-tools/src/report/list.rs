@@ -466,7 +466,8 @@ impl PerPath for Lister {
                     failed.iter().for_each(|(path, errno)| {
                         answer.error(path.as_os_str().as_bytes(), *errno)
                     });
-                    if self.rows.is_empty() {
+                    // Of what could not be looked at nobody knows that nothing is there.
+                    if self.rows.is_empty() && failed.is_empty() {
                         answer.path(dir.as_os_str().as_bytes());
                         let _ = answer.entry(Entry::new(EntryKind::Line, b""));
                     }
