@@ -30,6 +30,9 @@ use std::time::{Duration, Instant};
 const KEPT_MAX: usize = 1 << 14;
 /// Threads that are remembered.
 const REFUSED_MAX: usize = 256;
+/// Threads of other PID namespaces have no number, and none of them is told from the others. When a file was not opened
+/// to one of them, the owner is asked for all names that they look up, for so long.
+const REFUSED_TERM: Duration = Duration::from_millis(200);
 /// Names and nodes are counted in so many slots.
 const SLOTS: usize = 1 << 11;
 /// Names of a directory that were looked up at the owner before all of its names are asked for.
@@ -64,6 +67,8 @@ struct NamesState {
     owed: FxHashMap<u64, u64>,
     /// Threads to which a file was not opened under the name by which it was found. They look the name up again.
     refused: FxHashSet<u32>,
+    /// The same of threads that have no number, and when it was.
+    unnumbered_refused: Option<Instant>,
     /// Slots of changes that may still be carried out.
     unsettled: Vec<(Instant, Vec<usize>)>,
     /// The owner's word is trusted until then, and whose word that is.
@@ -140,6 +145,7 @@ impl KeptNames {
         let slots = if time.is_zero() { Vec::new() } else { vec![(0, 0); SLOTS] };
         let (nodes, directories, owed, refused, unsettled) = Default::default();
         let (last, trusted, lender, is_used) = (0, None, None, false);
+        let unnumbered_refused = None;
         let state = NamesState {
             last,
             slots,
@@ -147,6 +153,7 @@ impl KeptNames {
             directories,
             owed,
             refused,
+            unnumbered_refused,
             unsettled,
             trusted,
             lender,
@@ -190,6 +197,12 @@ impl KeptNames {
         }
     }
 
+    /// Whether this thread looks a name up again that led elsewhere when the file was to be opened.
+    fn looks_again(&self, thread: u32, now: Instant) -> bool {
+        let since = |at| now.saturating_duration_since(at);
+        thread == 0 && self.state().unnumbered_refused.is_some_and(|at| since(at) < REFUSED_TERM)
+    }
+
     /// A request is about to be sent. Whether its answer may be kept, or is to be known here.
     pub fn begin(
         &self,
@@ -222,7 +235,9 @@ impl KeptNames {
             NodeOp::Open { .. } | NodeOp::OpenLent { .. } if is_to_check => {
                 return Some(self.asking(None, who));
             }
-            NodeOp::Write { .. } | NodeOp::Allocate { .. } => (vec![node], vec![]),
+            NodeOp::Write { .. } | NodeOp::WriteLent { .. } | NodeOp::Allocate { .. } => {
+                (vec![node], vec![])
+            }
             NodeOp::Make { at, .. }
             | NodeOp::Symlink { at, .. }
             | NodeOp::Remove { at, .. }
@@ -298,6 +313,10 @@ impl KeptNames {
         // It was found under a name that leads elsewhere by now.
         if errno == Errno::STALE {
             state.node_changed(node);
+            if thread == 0 {
+                state.unnumbered_refused = Some(Instant::now());
+                return;
+            }
             if state.refused.len() >= REFUSED_MAX {
                 state.refused.clear();
             }
@@ -608,6 +627,9 @@ impl<R: Remote> View<R> {
         // The kernel compares what it has of such a file with what is open.
         let is_mapped = |op: &NodeOp| matches!(op, NodeOp::Attributes { handle: Some(handle), .. } if self.borrowed.is_cached(*handle));
         let now = Instant::now();
+        if matches!(op, NodeOp::Lookup(_)) && self.names.looks_again(request.pid(), now) {
+            return Ok(false);
+        }
         match self.names.known(op, request.user_and_group(), now) {
             Known::Attributes(found) if !is_mapped(op) => {
                 let kept = self.names.shown(found.node, now);

@@ -110,3 +110,31 @@ fn answers_from_before_a_change_are_not_kept() {
     keep(&ask());
     assert!(!is_known(&names));
 }
+
+/// The kernel looks a name up again when a file is not opened under it. What leads there by then is opened, also if others
+/// find that by what is kept.
+#[test]
+fn file_that_was_looked_up_again_is_not_refused_again() {
+    let names = KeptNames::new(TIME);
+    let now = Instant::now();
+    let open = |node| NodeOp::Open { node, flags: 0 };
+    let find = |node| {
+        let asked = names.begin(&look_up(node), (ROOT, 0), USER).unwrap();
+        names.answered(&asked, ROOT, &FileAnswer::Node(found(node)), false);
+    };
+    let find_here = |node| assert_ne!(names.known(&look_up(node), USER, now), Known::Nothing);
+    for thread in [0, 8] {
+        (2..4).for_each(find);
+        find_here(2);
+        let asked = names.begin(&open(2), (2, thread), USER);
+        names.refused(&asked.unwrap(), (2, thread), Errno::STALE);
+        assert_eq!(names.looks_again(thread, Instant::now()), thread == 0);
+        assert!(!names.looks_again(thread, Instant::now() + REFUSED_TERM));
+        assert!(!names.looks_again(9, Instant::now()));
+        find(3);
+        if thread != 0 {
+            find_here(3);
+        }
+        assert!(names.begin(&open(3), (3, thread), USER).is_none());
+    }
+}
