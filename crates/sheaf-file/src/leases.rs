@@ -24,8 +24,7 @@ pub fn outlasting_leases(
     if flags.contains(OFlags::CREATE | OFlags::EXCL) && !flags.contains(OFlags::PATH) {
         return made_at_once(flags, open);
     }
-    let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR | OFlags::TRUNC);
-    let waits = writes && flags.contains(OFlags::NONBLOCK) && !flags.contains(OFlags::PATH);
+    let waits = flags.contains(OFlags::NONBLOCK) && !flags.contains(OFlags::PATH);
     let (begun, mut pause) = (Instant::now(), PAUSE_MIN);
     loop {
         match open(flags) {

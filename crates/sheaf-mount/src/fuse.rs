@@ -11,6 +11,7 @@
 //! machine; the bind mount of the own host's files does this better, without FUSE calls for names.
 //! io_uring saves wake-ups within the 8 µs that FUSE takes of a remote read's 78 µs. Reads of lent
 //! bytes take only those 8 µs.
+mod behind;
 mod borrowed;
 mod device;
 mod held;
@@ -30,15 +31,15 @@ mod walks;
 mod writers;
 
 use crate::ids::ShownIds;
-use crate::message::{
-    FileAnswer, FileCall, FileCaller, FileLockKind, NodeOp, ROOT, decoded, encoded,
-};
+use crate::message::{FileAnswer, FileCall, FileCaller, NodeOp, ROOT, decoded, encoded};
 use crate::view::PART;
+use behind::{Behind, InOrder};
 use borrowed::{Borrowed, LoanAsked};
 use bytes::Bytes;
 use device::{Device, WatchedDevice};
 use fuse_abi::linux as abi;
 use futures_util::StreamExt;
+use futures_util::future::Either;
 use futures_util::stream::FuturesUnordered;
 use held::HeldLocks;
 use loans::LoanOf;
@@ -105,6 +106,11 @@ pub trait Remote: Send + Sync + 'static {
 
     /// Whether files that are lent when they are opened can be mapped for reading: the kernel keeps pages of them.
     fn maps(&self) -> bool {
+        false
+    }
+
+    /// Whether programs do not wait for writes to files that the owner lends for writing.
+    fn writes_behind(&self) -> bool {
         false
     }
 
@@ -304,6 +310,7 @@ struct View<R> {
     /// Nodes that are not needed any more, as often as they were given.
     forgotten: Mutex<Vec<(u64, u64)>>,
     borrowed: Borrowed,
+    behind: Behind,
     /// The task that answers recalls.
     heeds: Mutex<Option<JoinHandle<()>>>,
     writers: Arc<Writers>,
@@ -352,6 +359,7 @@ struct AskedAbout {
 impl<R: Remote> View<R> {
     fn new(remote: Arc<R>, root: u64, for_all: bool) -> Self {
         let (under_way, locked, forgotten, borrowed, writers, pages) = Default::default();
+        let behind = Behind::default();
         let (held, counters) = (HeldLocks::default(), Counters::default());
         let (covered, recent, places, heeds) = Default::default();
         // Mounts below it are of the same client, and the owner does not tell them apart.
@@ -367,6 +375,7 @@ impl<R: Remote> View<R> {
             locked,
             forgotten,
             borrowed,
+            behind,
             heeds,
             writers,
             pages,
@@ -385,7 +394,7 @@ impl<R: Remote> View<R> {
         loop {
             let mut begun = Vec::new();
             tokio::select! {
-                taken = device.next(|bytes| begun.extend(self.begin(device, bytes))) => match taken {
+                taken = device.next(|bytes| begun.extend(self.begin(device, bytes, false))) => match taken {
                     Ok(true) => under_way.extend(begun),
                     Ok(false) => return,
                     Err(error) => return tracing::error!(%error, "a mount takes no more requests"),
@@ -395,11 +404,13 @@ impl<R: Remote> View<R> {
         }
     }
 
-    /// Begins with a request; what is to be waited for, if its answer is not known here.
+    /// Begins with a request; what is to be waited for, if its answer is not known here. `is_next` says that writes before
+    /// it are done.
     fn begin(
         self: &Arc<Self>,
         device: &Arc<WatchedDevice>,
         bytes: &[u8],
+        is_next: bool,
     ) -> Option<impl Future<Output = ()> + Send + use<R>> {
         let Some(request) = KernelRequest::parse(bytes, self.root) else {
             tracing::error!("the kernel has sent what is no request");
@@ -407,7 +418,7 @@ impl<R: Remote> View<R> {
         };
         let unique = request.unique();
         match request.decode() {
-            Ok(asked) => match self.asked(device, &request, asked) {
+            Ok(asked) => match self.asked(device, &request, asked, is_next) {
                 Ok(waits) => waits,
                 Err(errno) => {
                     device.refuse(unique, errno);
@@ -426,9 +437,9 @@ impl<R: Remote> View<R> {
         device: &Arc<WatchedDevice>,
         request: &KernelRequest<'_>,
         asked: KernelAsks<'_>,
+        is_next: bool,
     ) -> Result<Option<impl Future<Output = ()> + Send + use<R>>, Errno> {
-        let (unique, node, pid) = (request.unique(), request.node(), request.pid());
-        let (op, data, how) = match asked {
+        let (op, data, mut how) = match asked {
             KernelAsks::Interrupt(of) => {
                 let known = lock(&self.under_way).get(&of).map(|call| call.told.clone());
                 match known {
@@ -445,6 +456,29 @@ impl<R: Remote> View<R> {
             }
             KernelAsks::Op { op, data, how } => (op, data, how),
         };
+        let mut lends = false;
+        if self.remote.writes_behind() {
+            match self.in_order(device, request, (&op, data), is_next)? {
+                InOrder::Now { lends: asks, failed } => {
+                    (lends, how) = (asks, failed.map_or(how, ReplyAs::Failed));
+                }
+                InOrder::Done(sends) => return Ok(sends.map(Either::Right)),
+                InOrder::After(begins) => return Ok(Some(Either::Right(begins))),
+            }
+        }
+        Ok(self.asked_now(device, request, (op, data, how), lends)?.map(Either::Left))
+    }
+
+    /// The same of an operation before which nothing is to be done. `lends` says that the owner is asked to lend what is
+    /// written to.
+    fn asked_now(
+        self: &Arc<Self>,
+        device: &Arc<WatchedDevice>,
+        request: &KernelRequest<'_>,
+        (op, data, how): (NodeOp, &[u8], ReplyAs),
+        lends: bool,
+    ) -> Result<Option<impl Future<Output = ()> + Send + use<R>>, Errno> {
+        let (unique, node, pid) = (request.unique(), request.node(), request.pid());
         self.counters.asked();
         if let Some(bytes) = self.asked_statistics(request.user(), &op)? {
             reply::reply(device, unique, &how, FileAnswer::Bytes, &bytes)?;
@@ -461,7 +495,7 @@ impl<R: Remote> View<R> {
         let has_ids =
             matches!(&op, NodeOp::GetXattr { name, .. } if self.remote.ids().is_of_list(name));
         let relies_on_size = self.is_open_by_size(&op);
-        let (op, loan) = self.borrowing(node, op);
+        let (op, loan) = self.borrowing(node, op, lends);
         let (mut op, of_walk) = self.walking(op);
         let lock = self.of_locks(node, &mut op, |op| request.who(op, self.remote.ids()))?;
         let (who, of_places) = (request.who(&op, self.remote.ids()), OfPlaces::of(&op));
@@ -530,7 +564,7 @@ impl<R: Remote> View<R> {
             return Ok(true);
         }
         if self.is_done(request.node(), op) {
-            device.done(unique);
+            reply::reply(device, unique, how, FileAnswer::Done, &[])?;
             return Ok(true);
         }
         self.answers_by_loans(device, unique, how, op)
@@ -729,27 +763,6 @@ fn told_of(errno: Errno, is_lookup: bool) -> Errno {
         Errno::MFILE | Errno::NFILE if is_lookup => Errno::NOMEM,
         errno => errno,
     }
-}
-
-/// A lock of the protocol's.
-fn lock_kind(kind: u32) -> Result<FileLockKind, Errno> {
-    match i32::try_from(kind) {
-        Ok(libc::F_RDLCK) => Ok(FileLockKind::Shared),
-        Ok(libc::F_WRLCK) => Ok(FileLockKind::Exclusive),
-        Ok(libc::F_UNLCK) => Ok(FileLockKind::None),
-        _ => Err(Errno::INVAL),
-    }
-}
-
-/// What the protocol has for a device's numbers.
-fn device_number(device: u64) -> u32 {
-    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12)
-}
-
-/// The reverse.
-fn device_of(number: u32) -> u64 {
-    rustix::fs::makedev((number >> 8) & 0xfff, (number & 0xff) | ((number >> 12) & 0xf_ff00))
 }
 
 #[cfg(test)]

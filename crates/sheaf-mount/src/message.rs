@@ -35,6 +35,8 @@ pub struct FileClient {
     pub has_devices: bool,
     /// How long its mounts keep names and attributes, in milliseconds.
     pub keeps_names_ms: u32,
+    /// Its mounts do not wait for each write to a file that is lent for writing.
+    pub writes_behind: bool,
 }
 
 impl FileClient {
@@ -195,6 +197,8 @@ pub enum NodeOp {
     Recalls { done: Vec<u64>, told: Vec<u64>, wait_ms: u32 },
     /// `write(2)` of the bytes behind the request, with the flags that the open file has at that moment.
     Write { handle: u64, offset: u64, flags: u32 },
+    /// The same, and the file is lent for writing if that can be done: nobody else has it open then.
+    WriteLent { handle: u64, offset: u64, flags: u32 },
     /// A descriptor was closed: what its process has locked in ranges is free.
     Flush { node: u64, handle: u64, owner: u64 },
     /// The last descriptor was closed.
@@ -296,6 +300,7 @@ impl NodeOp {
             | Self::Create { .. }
             | Self::Temporary { .. }
             | Self::Write { .. }
+            | Self::WriteLent { .. }
             | Self::SetXattr { .. }
             | Self::RemoveXattr { .. }
             | Self::Allocate { .. }
@@ -490,6 +495,8 @@ pub enum FileAnswer {
     Mounts(Vec<(u64, Vec<u8>)>),
     /// So many bytes were written or copied, or is the length of an attribute.
     Count(u64),
+    /// So many bytes were written, and the file is lent for writing by this lender.
+    WrittenLent(u64, u64),
     /// Another answer, and attributes of nodes that the operation has changed.
     After(Box<FileAnswer>, Vec<NodeAttributes>),
     /// What there is in a directory.

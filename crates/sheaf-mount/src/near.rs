@@ -289,6 +289,7 @@ struct PeerRemote {
     lends: bool,
     maps: bool,
     names_kept: Duration,
+    writes_behind: bool,
     ids: ShownIds,
 }
 
@@ -319,6 +320,10 @@ impl Remote for PeerRemote {
         self.maps
     }
 
+    fn writes_behind(&self) -> bool {
+        self.writes_behind
+    }
+
     fn keeps_names(&self) -> Duration {
         self.names_kept
     }
@@ -346,9 +351,11 @@ async fn answer(
     }
     let NearHello { client, ids, maps, patience, .. } = hello;
     let names_kept = Duration::from_millis(client.keeps_names_ms.into());
+    let writes_behind = client.writes_behind;
     let lanes = HostLanes::new(PeerWay { handle, leaf }, client.at(leaf), patience);
+    let remote = PeerRemote { lanes, lends, maps, names_kept, writes_behind, ids };
     tokio::select! {
-        ended = answer_by(device, Arc::new(PeerRemote { lanes, lends, maps, names_kept, ids }), root) => ended,
+        ended = answer_by(device, Arc::new(remote), root) => ended,
         left = left(stream) => left,
     }
 }

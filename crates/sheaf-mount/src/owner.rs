@@ -21,6 +21,7 @@ mod nodes;
 mod serving;
 mod submounts;
 mod watching;
+mod writing;
 
 use crate::message::{FileAnswer, FileCall, FileCaller, FileClient, NodeOp, decoded, encoded};
 use changes::{ChangePlace, ViewChange};

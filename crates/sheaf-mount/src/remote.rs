@@ -37,6 +37,7 @@ pub struct HostRemote {
     lends: bool,
     maps: bool,
     names_kept: Duration,
+    writes_behind: bool,
     ids: ShownIds,
     /// The server of this host, as long as it gets there.
     near: Option<Arc<Near>>,
@@ -117,6 +118,12 @@ impl HostRemotes {
         Self { client: FileClient { keeps_names_ms, ..self.client }, ..self }
     }
 
+    /// Programs do not wait for each write to a file that is lent for writing.
+    #[must_use]
+    pub fn with_writes_behind(self) -> Self {
+        Self { client: FileClient { writes_behind: true, ..self.client }, ..self }
+    }
+
     /// Files that are lent when they are opened can be mapped for reading.
     #[must_use]
     pub fn with_maps(self) -> Self {
@@ -161,6 +168,7 @@ impl HostRemotes {
             near: self.near.clone(),
             is_near: AtomicBool::new(true),
             names_kept: Duration::from_millis(self.client.keeps_names_ms.into()),
+            writes_behind: self.client.writes_behind,
             far: HostLanes::new(way, self.client.at(leaf), self.patience),
         }
     }
@@ -240,6 +248,10 @@ impl Remote for HostRemote {
 
     fn maps(&self) -> bool {
         self.maps
+    }
+
+    fn writes_behind(&self) -> bool {
+        self.writes_behind
     }
 
     fn keeps_names(&self) -> Duration {

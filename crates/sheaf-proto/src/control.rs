@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Version of everything on a link; both ends must have the same.
-pub const PROTOCOL_VERSION: u32 = 14;
+pub const PROTOCOL_VERSION: u32 = 15;
 
 /// How a node collects the contributions to a wave before it sends on what it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -92,6 +92,15 @@ pub struct MountArgs {
     #[arg(long)]
     pub mmap: bool,
 
+    /// Do not have programs wait for each write to a file that nobody else has open
+    ///
+    /// Whoever opens the file elsewhere waits for these writes, and so do fsync and
+    /// close. Until then other hosts may see an older size, and an error (a full
+    /// disk, a lost host) is reported by a later write, fsync or close. If the
+    /// process that answers the kernel is killed, these writes are lost.
+    #[arg(long, conflicts_with = "no_lease")]
+    pub write_behind: bool,
+
     /// Where absolute symbolic links of hosts lead
     #[arg(long, value_enum, value_name = "RULE", default_value_t = MountLinks::Inside)]
     pub links: MountLinks,
@@ -295,6 +304,9 @@ fn remotes(session: &Session, patience: Duration, args: &MountArgs) -> Result<Ho
     remotes = remotes.with_names_kept(names_kept(args)?);
     if args.mmap {
         remotes = remotes.with_maps();
+    }
+    if args.write_behind {
+        remotes = remotes.with_writes_behind();
     }
     if args.devices {
         remotes = remotes.with_devices();

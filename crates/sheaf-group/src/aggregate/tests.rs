@@ -253,7 +253,7 @@ fn numbers_have_this_wire_form() {
 #[test]
 fn what_is_on_links_is_as_the_version_says() {
     const FORM: (u32, &str) =
-        (14, "73741a444bffe56f067b9c507eb16d64a97732097acce99c8e2508c054fbdcd0");
+        (15, "73741a444bffe56f067b9c507eb16d64a97732097acce99c8e2508c054fbdcd0");
     let member = |leaf| MemberSet::of_leaves(1, RangeSet::single(leaf));
     let class = |body: &[u8]| {
         let digest = *blake3::hash(body).as_bytes();

@@ -76,6 +76,8 @@ struct BorrowedFile {
     /// Who believes that something is lent.
     lender: Option<u64>,
     not_before: Option<Instant>,
+    /// It is lent for writing, and not its bytes.
+    is_to_write: bool,
     /// The node, if the kernel keeps pages of it.
     cached: Option<u64>,
     /// Its attributes, as long as it is lent.
@@ -267,6 +269,26 @@ impl Borrowed {
             }
         }
         !std::mem::replace(&mut state.is_heeded, true)
+    }
+
+    /// A file is lent for writing. Whether somebody has to ask for recalls from now on.
+    pub fn lent_to_write(&self, handle: u64, asked: LoanAsked, lender: u64) -> bool {
+        self.state().files.entry(handle).or_default().is_to_write = true;
+        self.lent(handle, asked, Loan { lender, ends: false }, 0, Bytes::new())
+    }
+
+    /// Whether a file is lent for writing.
+    pub fn is_lent_to_write(&self, handle: u64, now: Instant) -> bool {
+        let state = self.state();
+        let file = state.files.get(&handle).filter(|file| file.is_to_write);
+        file.is_some_and(|file| file.until.is_some_and(|until| now < until))
+    }
+
+    /// Whether the owner may be asked to lend a file for writing.
+    pub fn may_ask_to_write(&self, handle: u64, now: Instant) -> bool {
+        let state = self.state();
+        let not_before = state.files.get(&handle).and_then(|file| file.not_before);
+        not_before.is_none_or(|at| at <= now)
     }
 
     /// The owner does not lend it.

@@ -172,13 +172,6 @@ impl Device {
         }
     }
 
-    /// Answers that it is done.
-    pub fn done(&self, unique: u64) {
-        if let Err(error) = self.write(unique, 0, &[]) {
-            tracing::debug!(%error, "that it is done was not told");
-        }
-    }
-
     /// Has the kernel drop all pages and attributes of a node.
     pub fn drop_pages(&self, node: u64) -> io::Result<()> {
         let out = abi::fuse_notify_inval_inode_out { ino: node, off: 0, len: 0 };

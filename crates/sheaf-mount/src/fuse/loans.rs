@@ -19,6 +19,10 @@ const RECALLS_WAIT_MS: u32 = 1000;
 /// What an answer may lend, or what a loan decides about it.
 pub(super) enum LoanOf {
     Opened,
+    /// A file that is written to.
+    Written {
+        handle: u64,
+    },
     Read {
         handle: u64,
         offset: u64,
@@ -67,12 +71,21 @@ impl<R: Remote> View<R> {
     }
 
     /// The same with what may be lent, where that is so.
-    pub(super) fn borrowing(&self, node: u64, op: NodeOp) -> (NodeOp, Option<(LoanOf, LoanAsked)>) {
+    pub(super) fn borrowing(
+        &self,
+        node: u64,
+        op: NodeOp,
+        lends: bool,
+    ) -> (NodeOp, Option<(LoanOf, LoanAsked)>) {
         let asked = || self.borrowed.asking(Instant::now());
         match op {
             NodeOp::Open { node, flags } if self.remote.lends() && is_to_read(flags) => {
                 let op = NodeOp::OpenLent { node, flags, ahead: FIRST_BYTES };
                 (op, Some((LoanOf::Opened, asked())))
+            }
+            NodeOp::Write { handle, offset, flags } if lends => {
+                let op = NodeOp::WriteLent { handle, offset, flags };
+                (op, Some((LoanOf::Written { handle }, asked())))
             }
             NodeOp::Read { handle, offset, size } => {
                 let now = Instant::now();
@@ -156,6 +169,14 @@ impl<R: Remote> View<R> {
             (LoanOf::Opened, FileAnswer::Opened(handle)) => {
                 (self.borrowed.opened(handle, asked, None), FileAnswer::Opened(handle), bytes)
             }
+            (LoanOf::Written { handle }, FileAnswer::WrittenLent(count, lender)) => {
+                let is_first = self.borrowed.lent_to_write(*handle, asked, lender);
+                (is_first, FileAnswer::Count(count), bytes)
+            }
+            (LoanOf::Written { handle }, FileAnswer::Count(count)) => {
+                self.borrowed.refused(*handle, Instant::now());
+                (false, FileAnswer::Count(count), bytes)
+            }
             (LoanOf::Read { handle, offset, size }, FileAnswer::Lent(loan)) => {
                 let is_first = self.borrowed.lent(*handle, asked, loan, *offset, kept());
                 (is_first, FileAnswer::Bytes, first(*size))
@@ -197,8 +218,11 @@ impl<R: Remote> View<R> {
 
     /// Gives back what is wanted back, as long as anything is lent.
     async fn heed_recalls(self: Arc<Self>, device: Arc<WatchedDevice>) {
-        let (mut done, mut told) = (Vec::new(), Vec::new());
-        while self.borrowed.goes_on(&done, !self.pages.is_empty() || self.names.is_used()) {
+        let (mut done, mut told, mut is_settling) = (Vec::new(), Vec::new(), false);
+        while self
+            .borrowed
+            .goes_on(&done, is_settling || !self.pages.is_empty() || self.names.is_used())
+        {
             let begun = Instant::now();
             let (asked, wait_ms) = (self.borrowed.asking(begun), RECALLS_WAIT_MS);
             let (who, op) = (FileCaller::default(), NodeOp::Recalls { done, told, wait_ms });
@@ -227,7 +251,10 @@ impl<R: Remote> View<R> {
                         .iter()
                         .filter(|one| one.of.handle().map_or(self.names.is_on(), is_own));
                     told = own_news.map(|one| one.number).collect();
-                    done = files.into_iter().filter(|handle| is_own(*handle)).collect();
+                    let files: Vec<u64> =
+                        files.into_iter().filter(|handle| is_own(*handle)).collect();
+                    done = self.behind.settled(&files).await;
+                    is_settling = done.len() < files.len();
                     if is_any && done.is_empty() && told.is_empty() {
                         tokio::time::sleep(OTHERS_PAUSE).await;
                     }

@@ -1,6 +1,6 @@
 //! What the kernel is answered.
+use super::abi;
 use super::device::Device;
-use super::{abi, device_number};
 use crate::message::{
     FileAnswer, FileLock, FileLockKind, FileSystemUsage, NodeAttributes, NodeEntry,
 };
@@ -13,13 +13,20 @@ use zerocopy::IntoBytes;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ReplyAs {
     Done,
+    /// It is done, and something before it has failed.
+    Failed(Errno),
     Entry,
     Attributes,
     Bytes,
-    Opened { is_directory: bool },
+    Opened {
+        is_directory: bool,
+    },
     Created,
     Written,
-    Entries { with_attributes: bool, size: usize },
+    Entries {
+        with_attributes: bool,
+        size: usize,
+    },
     Usage,
     Xattr,
     Lock,
@@ -49,6 +56,7 @@ pub(super) fn reply_kept(
     let packed;
     let parts: [&[u8]; 2] = match (how, answer) {
         (ReplyAs::Done, FileAnswer::Done | FileAnswer::Locked(..)) => [&[], &[]],
+        (ReplyAs::Failed(errno), _) => return Err(*errno),
         (ReplyAs::Entry, FileAnswer::Node(found)) => {
             entry = entry_of(&found, kept);
             [entry.as_bytes(), &[]]
@@ -217,4 +225,10 @@ fn kind_of(kind: FileKind) -> u32 {
         FileKind::BlockDevice => libc::DT_BLK,
         FileKind::Unknown => libc::DT_UNKNOWN,
     })
+}
+
+/// What the protocol has for a device's numbers.
+fn device_number(device: u64) -> u32 {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12)
 }

@@ -1,9 +1,10 @@
 //! What the kernel asks for.
+use super::abi;
 use super::reply::ReplyAs;
-use super::{abi, device_of, lock_kind};
 use crate::ids::ShownIds;
 use crate::message::{
-    FileCaller, FileLock, NodeMaking, NodeName, NodeOp, ROOT, SetNodeAttributes, SetNodeTime,
+    FileCaller, FileLock, FileLockKind, NodeMaking, NodeName, NodeOp, ROOT, SetNodeAttributes,
+    SetNodeTime,
 };
 use abi::fuse_opcode as code;
 use sheaf_core::Errno;
@@ -17,6 +18,7 @@ const DIRECTORY: u32 = 0o040_000;
 
 /// A request, as it came.
 pub(super) struct KernelRequest<'a> {
+    bytes: &'a [u8],
     head: abi::fuse_in_header,
     rest: &'a [u8],
     root: u64,
@@ -64,12 +66,17 @@ impl<'a> KernelRequest<'a> {
         if head.nodeid == ROOT {
             head.nodeid = root;
         }
-        Some(Self { head, rest, root })
+        Some(Self { bytes, head, rest, root })
     }
 
     /// The node of a number of the kernel's.
     fn known(&self, node: u64) -> u64 {
         if node == ROOT { self.root } else { node }
+    }
+
+    /// All of it.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
     }
 
     pub fn unique(&self) -> u64 {
@@ -318,4 +325,19 @@ fn groups_of(pid: u32) -> Vec<u32> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let groups = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap_or_default();
     groups.split_ascii_whitespace().filter_map(|group| group.parse().ok()).collect()
+}
+
+/// A lock of the protocol's.
+fn lock_kind(kind: u32) -> Result<FileLockKind, Errno> {
+    match i32::try_from(kind) {
+        Ok(libc::F_RDLCK) => Ok(FileLockKind::Shared),
+        Ok(libc::F_WRLCK) => Ok(FileLockKind::Exclusive),
+        Ok(libc::F_UNLCK) => Ok(FileLockKind::None),
+        _ => Err(Errno::INVAL),
+    }
+}
+
+/// A device by what the protocol has for its numbers.
+fn device_of(number: u32) -> u64 {
+    rustix::fs::makedev((number >> 8) & 0xfff, (number & 0xff) | ((number >> 12) & 0xf_ff00))
 }

@@ -1,6 +1,6 @@
 //! Requests that are under way, which the kernel may interrupt.
 use super::request::KernelRequest;
-use super::{Remote, View};
+use super::{Remote, View, abi};
 use crate::message::{NodeName, NodeOp};
 use sheaf_core::lock;
 use std::sync::Arc;
@@ -42,6 +42,14 @@ impl<R: Remote> UnderWay<R> {
         };
         lock(&view.under_way).insert(unique, call);
         Self { view: view.clone(), unique, begun, told }
+    }
+
+    /// A write for which its program does not wait.
+    pub fn of_write(view: &Arc<View<R>>, unique: u64, ((user, _), pid): ((u32, u32), u32)) -> Self {
+        let (opcode, begun) = (abi::fuse_opcode::FUSE_WRITE as u32, Instant::now());
+        let call = CallUnderWay { told: None, begun, opcode, pid, user, name: None };
+        lock(&view.under_way).insert(unique, call);
+        Self { view: view.clone(), unique, begun, told: None }
     }
 }
 

@@ -1,5 +1,5 @@
 //! What one client has asked for: its nodes, open files and locks, and all that can be done with them.
-use super::files::{OwnerFile, changes_to_wal, one_more};
+use super::files::{OwnerFile, one_more};
 use super::grace::Grace;
 use super::interrupt;
 use super::lending::{Lending, OwnerLoans};
@@ -16,12 +16,10 @@ use rustix::fs::{
     Access, AtFlags, CWD, FallocateFlags, FileType, Gid, Mode, OFlags, RawDir, RenameFlags,
     SeekFrom, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid, XattrFlags,
 };
-use rustix::io::ReadWriteFlags;
 use sheaf_core::files::{FileKind, Timestamp};
 use sheaf_core::{Errno, lock};
 use sheaf_file::{outlasting_leases, unless_itself};
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,8 +34,6 @@ const LIST_BYTES: usize = 32 << 10;
 /// What an entry takes beside its name, as a kernel counts it, and with its attributes.
 const ENTRY_BYTES: usize = 24;
 const ENTRY_PLUS_BYTES: usize = 152;
-/// Where SQLite locks a database while it writes to it.
-const SQLITE_PENDING_BYTE: u64 = 0x4000_0000;
 /// What a program that opens a file to run it says in its flags.
 const OPENED_TO_RUN: u32 = 0x20;
 
@@ -174,22 +170,14 @@ impl OwnerClient {
                 self.read_pages(handle, offset, size, out)
             }
             NodeOp::Write { handle, offset, flags } => {
-                let open = self.handle(handle)?;
-                if self.locks.holds(open.node, SQLITE_PENDING_BYTE)
-                    && changes_to_wal(&open.file(), data, offset)
-                {
-                    return Err(Errno::OPNOTSUPP);
-                }
-                let file = self.to_write(&open)?;
-                if flags & libc::O_APPEND as u32 != 0 && !open.is_watched() {
-                    self.watch(handle, &file, false)?;
-                }
-                // Where the client's kernel believes that the data end.
-                let end = offset.saturating_add(data.len() as u64);
-                count(self.changing(&*file, Some(end), || write(&file, data, offset, flags)))
+                self.write((handle, offset, flags), data).map(FileAnswer::Count)
+            }
+            NodeOp::WriteLent { handle, offset, flags } => {
+                self.write_lent((handle, offset, flags), data)
             }
             NodeOp::Flush { node, handle, owner } => {
                 self.locks.free(node, owner, false);
+                self.loans.written(handle);
                 done(self.handle(handle)?.flushed(&self.nodes))
             }
             NodeOp::Release { node, handle, owner } => self.release((node, handle), owner),
@@ -270,7 +258,7 @@ impl OwnerClient {
     }
 
     /// An open file, for a change of its content.
-    fn to_write(&self, open: &OwnerFile) -> Result<Arc<OwnedFd>, Errno> {
+    pub(super) fn to_write(&self, open: &OwnerFile) -> Result<Arc<OwnedFd>, Errno> {
         open.to_write(&self.nodes)
     }
 
@@ -329,7 +317,8 @@ impl OwnerClient {
             }
             rustix::fs::chmod(&*path, Mode::from_raw_mode(mode & 0o7777))?;
         }
-        if set.uid.is_some() || set.gid.is_some() {
+        // Nothing is set by `chown(2)` that keeps owner and group, which changes the time of change.
+        if set.uid.is_some() || set.gid.is_some() || *set == SetNodeAttributes::default() {
             let (uid, gid) = (set.uid.map(Uid::from_raw), set.gid.map(Gid::from_raw));
             rustix::fs::chown(&*path, uid, gid)?;
         }
@@ -475,29 +464,6 @@ impl OwnerClient {
         Ok(FileAnswer::Bytes)
     }
 
-    /// Changes the content of a file, of which no client's kernel keeps anything older after that. If the file then ends at
-    /// `end`, this client's kernel knows its size.
-    fn changing<T>(
-        &self,
-        file: impl AsFd,
-        end: Option<u64>,
-        change: impl FnOnce() -> rustix::io::Result<T>,
-    ) -> rustix::io::Result<T> {
-        let watchers = &self.nodes.served.watchers;
-        if watchers.is_empty() {
-            return change();
-        }
-        let before = rustix::fs::fstat(&file)?;
-        let id = (before.st_dev, before.st_ino);
-        watchers.tell(id, None, None);
-        let changed = change();
-        // What was read meanwhile may be of before.
-        let size = rustix::fs::fstat(&file)?.st_size;
-        let grown = (size > before.st_size).then_some(size.cast_unsigned());
-        watchers.tell(id, grown, (grown == end).then_some(&self.loans.told));
-        changed
-    }
-
     /// What the page cache of the client's kernel asks for.
     fn read_pages(
         &self,
@@ -519,7 +485,7 @@ impl OwnerClient {
     }
 
     /// The client is told of changes of a file from now on.
-    fn watch(&self, handle: u64, file: &OwnedFd, has_pages: bool) -> Result<(), Errno> {
+    pub(super) fn watch(&self, handle: u64, file: &OwnedFd, has_pages: bool) -> Result<(), Errno> {
         let found = rustix::fs::fstat(file)?;
         let id = (found.st_dev, found.st_ino);
         self.nodes.served.watchers.watch(id, &self.loans.told, handle, has_pages);
@@ -737,20 +703,6 @@ fn with_room(
     let written = ask(&mut out[from..])?;
     out.truncate(from + written);
     Ok(FileAnswer::Bytes)
-}
-
-/// Writes, with the flags of this one write: those of the open file change while it is open.
-fn write(file: &OwnedFd, data: &[u8], offset: u64, flags: u32) -> rustix::io::Result<usize> {
-    // `OFlags::DSYNC` has all bits of `O_SYNC`.
-    let has = |flag: i32| flags & flag as u32 == flag as u32;
-    let mut how = ReadWriteFlags::empty();
-    how.set(ReadWriteFlags::APPEND, has(libc::O_APPEND));
-    how.set(ReadWriteFlags::DSYNC, has(libc::O_DSYNC));
-    how.set(ReadWriteFlags::SYNC, has(libc::O_SYNC));
-    match how.is_empty() {
-        true => rustix::io::pwrite(file, data, offset),
-        false => rustix::io::pwritev2(file, &[IoSlice::new(data)], offset, how),
-    }
 }
 
 /// The flags of whoever asks, as far as they are for the owner: what direct means is between who asks and its

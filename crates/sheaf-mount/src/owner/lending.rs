@@ -1,9 +1,11 @@
-//! Bytes that the owner lends for reading.
+//! What the owner lends: bytes for reading by many, or a file for writing by one.
 //!
 //! Who has been lent bytes of a file may read them again without asking. A loan is a lease of the kernel's
 //! (`fcntl(2)`, `F_SETLEASE`) on the file that is open here: whoever is about to open the file for writing, a
 //! program of this host as well, is kept waiting by the kernel until the loan has been called back. Where
-//! somebody has it open for writing there is none.
+//! somebody has it open for writing there is none. Who has been lent a file for writing need not wait for its writes
+//! (`fuse/behind.rs`): whoever is about to open the file at all is kept waiting until those have come. Where somebody
+//! else has the file open there is no such loan.
 //!
 //! A loan is over at the latest [`LOAN_TERM`] after it was confirmed, so that who cannot be told holds nobody up
 //! for longer. Who was lent something asks for recalls all the time ([`OwnerLoans::recalls`]); that no recall is
@@ -62,6 +64,8 @@ struct LoanTable {
 
 struct OwnerLoan {
     file: Arc<OwnedFd>,
+    /// `F_RDLCK` or `F_WRLCK`.
+    kind: i32,
     granted: Instant,
     /// It is wanted back, and over at this moment.
     due: Option<Instant>,
@@ -90,23 +94,25 @@ impl OwnerLoans {
             return Lending::Refused;
         }
         let mut table = lock(&self.shared.table);
-        if let Some(loan) = table.lent.get_mut(&handle) {
-            if loan.due.is_some() {
-                return Lending::Refused;
-            }
-            loan.granted = Instant::now();
-            return Lending::Old;
+        table.lend(handle, file, libc::F_RDLCK)
+    }
+
+    /// Lends a file that is open for writing, and was written to, to be written to by this client alone. Whether that
+    /// can be done.
+    pub fn lend_to_write(&self, handle: u64, file: &Arc<OwnedFd>) -> bool {
+        self.runtime.is_some()
+            && lock(&self.shared.table).lend(handle, file, libc::F_WRLCK) != Lending::Refused
+    }
+
+    /// The client does not write to this file any more. It knows that.
+    pub fn written(&self, handle: u64) {
+        let is_to_write = |loan: &OwnerLoan| loan.kind == libc::F_WRLCK;
+        let mut table = lock(&self.shared.table);
+        if table.lent.get(&handle).is_some_and(is_to_write)
+            && let Some(loan) = table.lent.remove(&handle)
+        {
+            end_lease(&loan.file);
         }
-        if table.lent.len() >= LOANS_MAX || is_empty(file) || !is_local(file) {
-            return Lending::Refused;
-        }
-        // Whoever looks for recalls waits meanwhile.
-        let (file, granted) = (file.clone(), Instant::now());
-        if as_process(|| set_lease(&file, libc::F_RDLCK)).is_err() {
-            return Lending::Refused;
-        }
-        table.lent.insert(handle, OwnerLoan { file, granted, due: None });
-        Lending::New
     }
 
     /// Whether what was read meanwhile, if that went well, is lent.
@@ -187,13 +193,35 @@ impl Drop for OwnerLoans {
     }
 }
 
+impl LoanTable {
+    fn lend(&mut self, handle: u64, file: &Arc<OwnedFd>, kind: i32) -> Lending {
+        if let Some(loan) = self.lent.get_mut(&handle) {
+            if loan.due.is_some() || loan.kind != kind {
+                return Lending::Refused;
+            }
+            loan.granted = Instant::now();
+            return Lending::Old;
+        }
+        if self.lent.len() >= LOANS_MAX || is_empty(file) || !is_local(file) {
+            return Lending::Refused;
+        }
+        // Whoever looks for recalls waits meanwhile.
+        let (file, granted) = (file.clone(), Instant::now());
+        if as_process(|| set_lease(&file, kind)).is_err() {
+            return Lending::Refused;
+        }
+        self.lent.insert(handle, OwnerLoan { file, kind, granted, due: None });
+        Lending::New
+    }
+}
+
 impl SharedLoans {
     /// Those that are wanted back since the last look, and when they are over.
     fn look(&self) -> Vec<(u64, Instant)> {
         let mut table = lock(&self.table);
         let (confirmed, mut due) = (table.confirmed, Vec::new());
         for (handle, loan) in &mut table.lent {
-            if loan.due.is_none() && lease(&loan.file) != Ok(libc::F_RDLCK) {
+            if loan.due.is_none() && lease(&loan.file) != Ok(loan.kind) {
                 let at = loan.granted.max(confirmed.unwrap_or(loan.granted)) + LOAN_TERM;
                 loan.due = Some(at);
                 due.push((*handle, at));

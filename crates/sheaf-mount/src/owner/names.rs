@@ -132,7 +132,9 @@ impl OwnerClient {
             | NodeOp::SetXattr { node: of, .. }
             | NodeOp::RemoveXattr { node: of, .. } => vec![node(of)],
             NodeOp::Open { node: of, flags } if flags & libc::O_TRUNC as u32 != 0 => vec![node(of)],
-            NodeOp::Write { handle, .. } | NodeOp::Allocate { handle, .. } => vec![open(handle)],
+            NodeOp::Write { handle, .. }
+            | NodeOp::WriteLent { handle, .. }
+            | NodeOp::Allocate { handle, .. } => vec![open(handle)],
             NodeOp::Copy { to, .. } => vec![open(&to.0)],
             NodeOp::Make { at: of, .. }
             | NodeOp::Symlink { at: of, .. }

@@ -5,6 +5,7 @@
 //! server on each by ssh; `sheaf mount` on each joins by that server, and so shows its host's own files as they are
 //! and those of all others by FUSE. A thread of the test is on a host as far as its paths begin with the host's root
 //! in `/proc`; where the number, the user or the end of a process counts it is a process there (`python.rs`).
+mod behind;
 mod busy;
 mod data;
 mod faults;

@@ -72,6 +72,7 @@ fn option_of(option: &str) -> Result<Option<String>, String> {
         None if option == "ro" => Ok(Some("--read-only".to_owned())),
         None if option == "noexec" => Ok(Some("--no-exec".to_owned())),
         None if option == "mmap" => Ok(Some("--mmap".to_owned())),
+        None if option == "writebehind" => Ok(Some("--write-behind".to_owned())),
         None if option == "devices" => Ok(Some("--devices".to_owned())),
         None if option == "nolease" => Ok(Some("--no-lease".to_owned())),
         Some(("actimeo", value)) => Ok(Some(format!("--attribute-cache={value}"))),
@@ -80,7 +81,7 @@ fn option_of(option: &str) -> Result<Option<String>, String> {
             Ok(Some(format!("--{name}={value}")))
         }
         _ => Err(format!(
-            "-o {option}: there is no such option; there are ro, noexec, nolease, mmap, devices, actimeo=SECONDS, links=RULE, idmap=FILE, \
+            "-o {option}: there is no such option; there are ro, noexec, nolease, mmap, writebehind, devices, actimeo=SECONDS, links=RULE, idmap=FILE, \
              uid=N, gid=N, umask=OCTAL, session=NAME, config=FILE, timeout=SECONDS, and those for mount(8) itself"
         )),
     }

@@ -1,4 +1,5 @@
 //! A file that two hosts change in turn, beside what it has to hold: as the program fsx does on one machine.
+use super::history::mount_again;
 use super::hosts::ViewHosts;
 use rustix::fs::{FallocateFlags, SeekFrom, copy_file_range, fallocate, seek};
 use sheaf_testing::sessions::turn;
@@ -130,6 +131,11 @@ impl Fsx {
             }
             18 => {
                 self.files[by] = Self::open(&self.paths[by]);
+                // A file of one host is lent for writing when it is written on to.
+                if let ([file], [first, others @ ..]) = (&self.files[..], &self.model[..]) {
+                    file.write_all_at(&[*first], 0).unwrap();
+                    file.write_all_at(others, 1).unwrap();
+                }
                 "open".to_owned()
             }
             _ => {
@@ -148,29 +154,44 @@ impl Fsx {
 fn file_that_two_hosts_change_in_turn_holds_what_it_has_to() {
     let _turn = turn();
     let Some(hosts) = ViewHosts::new(3) else { return };
-    let said = std::env::var("SHEAF_TEST_OPERATIONS").ok().and_then(|said| said.parse().ok());
     for seed in 0..SEEDS {
         // Its owner and another host, or two others.
-        let (owner, by) = if seed % 3 == 0 { (1, [1, 2]) } else { (1, [2, 3]) };
-        fs::write(hosts.disk(owner, "fsx"), "").unwrap();
-        let paths: Vec<PathBuf> = by.map(|host| hosts.at(host, owner, "fsx")).into();
-        let files = paths.iter().map(Fsx::open).collect();
-        let random = fastrand::Rng::with_seed(seed);
-        let mut fsx = Fsx { random, model: Vec::new(), paths, files };
-        let mut last = std::collections::VecDeque::new();
-        for number in 0..said.unwrap_or(OPERATIONS) {
-            last.push_back(fsx.step(number));
-            if last.len() > 10 {
-                last.pop_front();
-            }
-            if number % 1000 == 0 {
-                let content = fs::read(hosts.disk(owner, "fsx")).unwrap();
-                assert!(content == fsx.model, "seed {seed}, {number}: after {last:?}");
-            }
+        let by = if seed % 3 == 0 { [1, 2] } else { [2, 3] };
+        change(&hosts, &by, seed);
+    }
+}
+
+#[test]
+fn file_that_is_written_behind_holds_what_it_has_to() {
+    let _turn = turn();
+    let Some(hosts) = ViewHosts::new(2) else { return };
+    for (seed, kept) in (0..SEEDS).zip(["0", "60", "60"]) {
+        mount_again(&hosts, &["--write-behind", "--attribute-cache", kept]);
+        change(&hosts, &[2], 100 + seed);
+    }
+}
+
+/// Has these hosts change a file of host 1 in turn.
+fn change(hosts: &ViewHosts, by: &[usize], seed: u64) {
+    let said = std::env::var("SHEAF_TEST_OPERATIONS").ok().and_then(|said| said.parse().ok());
+    fs::write(hosts.disk(1, "fsx"), "").unwrap();
+    let paths: Vec<PathBuf> = by.iter().map(|host| hosts.at(*host, 1, "fsx")).collect();
+    let files = paths.iter().map(Fsx::open).collect();
+    let random = fastrand::Rng::with_seed(seed);
+    let mut fsx = Fsx { random, model: Vec::new(), paths, files };
+    let mut last = std::collections::VecDeque::new();
+    for number in 0..said.unwrap_or(OPERATIONS) {
+        last.push_back(fsx.step(number));
+        if last.len() > 10 {
+            last.pop_front();
         }
-        for host in hosts.all() {
-            let content = fs::read(hosts.at(host, owner, "fsx")).unwrap();
-            assert!(content == fsx.model, "seed {seed}: h{host}, after {last:?}");
+        if number % 1000 == 0 {
+            let content = fs::read(hosts.disk(1, "fsx")).unwrap();
+            assert!(content == fsx.model, "seed {seed}, {number}: after {last:?}");
         }
+    }
+    for host in hosts.all() {
+        let content = fs::read(hosts.at(host, 1, "fsx")).unwrap();
+        assert!(content == fsx.model, "seed {seed}: h{host}, after {last:?}");
     }
 }

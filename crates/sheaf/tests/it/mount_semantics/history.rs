@@ -457,7 +457,8 @@ fn kept_names_do_not_outlast_changes_by_other_views() {
     }
 }
 
-fn mount_again(hosts: &ViewHosts, options: &[&str]) {
+/// Mounts the view of each host again, with these options.
+pub fn mount_again(hosts: &ViewHosts, options: &[&str]) {
     for host in hosts.all() {
         let gone = hosts.sheaf(host, &["umount", POINT]);
         assert_eq!(gone.code, Some(0), "{gone:?}");

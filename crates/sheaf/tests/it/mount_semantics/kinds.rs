@@ -78,6 +78,17 @@ fn times_are_those_of_the_owners_clock_and_do_not_go_back() {
     for host in hosts.all() {
         assert_eq!(fs::metadata(hosts.at(host, 1, "f")).unwrap().modified().unwrap(), set);
     }
+    // A change of nothing is a change to Linux.
+    let changed = || {
+        let found = fs::metadata(hosts.disk(1, "f")).unwrap();
+        (found.ctime(), found.ctime_nsec())
+    };
+    for host in hosts.all() {
+        let before = changed();
+        std::thread::sleep(step);
+        std::os::unix::fs::chown(hosts.at(host, 1, "f"), None, None).unwrap();
+        assert!(changed() > before, "h{host}");
+    }
 }
 
 fn now() -> rustix::fs::Timestamps {
