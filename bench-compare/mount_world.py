@@ -37,6 +37,8 @@ AT_HOST, UNIX = "sheaf, at a host", "sheaf, unix sockets"
 UNLENT = "sheaf, nothing lent"
 # One that keeps names and attributes for as long as sshfs does.
 KEPT = "sheaf, names kept"
+# One that does not wait for writes to files that nobody else has open, as sshfs does not, and one that does both.
+BEHIND, BOTH = "sheaf, writes behind", "sheaf, kept and behind"
 NETS = ("loopback", *SHAPES)
 CLIENT, SERVER = "10.211.7.1", "10.211.7.2"
 RUN_SSHD = pathlib.Path("/run/sshd")
@@ -300,6 +302,8 @@ class World:
         self._view(UNLENT, self.session_line, root, pids, "--no-lease")
         self._view(AT_HOST, [*self.client, self.sheaf.binary], self._runtime("h1"), pids)
         self._view(KEPT, [*self.client, self.sheaf.binary], self._runtime("h1"), pids, "--attribute-cache", "20")
+        self._view(BEHIND, [*self.client, self.sheaf.binary], self._runtime("h1"), pids, "--write-behind")
+        self._view(BOTH, [*self.client, self.sheaf.binary], self._runtime("h1"), pids, "--write-behind", "--attribute-cache", "20")
         self.own = self.ways[AT_HOST].parent / "h1"
         if self.net == "loopback":
             words = ["--processes", "2", "--export", f"{self.exports}/%h", "--link", "unix"]

@@ -16,7 +16,7 @@ import sys
 import measure
 import sheaf as sheaf_numbers
 from contest import Contest, Contestant
-from mount_world import AT_HOST, KEPT, STRICT, STRICTEST, UNIX, UNLENT, Unable, World, placement
+from mount_world import AT_HOST, BEHIND, BOTH, KEPT, STRICT, STRICTEST, UNIX, UNLENT, Unable, World, placement
 
 BLOCKS = tuple(512 << n for n in range(8))
 STRIDE_BLOCKS = (512, 4096, 65536)
@@ -60,7 +60,7 @@ class Contests:
         self.readers = [name for name in ("sheaf", AT_HOST, UNLENT, "sshfs", STRICT)
                         if name in world.ways]
         # Where names and attributes count, or writes.
-        self.remote_strict = [*self.remote, *(name for name in (STRICTEST, KEPT) if name in world.ways)]
+        self.remote_strict = [*self.remote, *(name for name in (STRICTEST, KEPT, BEHIND, BOTH) if name in world.ways)]
 
     def name(self, what):
         return f"mount {what}, {self.place}"

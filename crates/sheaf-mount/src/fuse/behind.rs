@@ -13,6 +13,7 @@ use super::loans::LoanOf;
 use super::names::NamesAsked;
 use super::reply::{ReplyAs, reply};
 use super::request::KernelRequest;
+use super::statistics::ATTRIBUTE as STATISTICS;
 use super::underway::UnderWay;
 use super::{Remote, View};
 use crate::message::{FileAnswer, FileCall, FileCaller, NodeOp, decoded, encoded};
@@ -171,6 +172,8 @@ impl Behind {
                 state.files.get(handle).and_then(|file| of((handle, file))).into_iter().collect()
             }
             NodeOp::ReadLink { .. } => Vec::new(),
+            // It is answered here, also if nothing gets to the owner.
+            NodeOp::GetXattr { name, .. } if name == STATISTICS.as_bytes() => Vec::new(),
             _ => state.files.iter().filter_map(of).collect(),
         };
         (!writes.is_empty()).then_some(WaitsFor { writes, room: None })
@@ -312,10 +315,13 @@ impl<R: Remote> View<R> {
     ) -> Result<InOrder, Errno> {
         let NodeOp::Write { handle, offset, flags } = *op else {
             if !is_next && let Some(before) = self.behind.before(op) {
-                return Ok(InOrder::After(self.after_writes(device, request, before)));
+                return Ok(InOrder::After(self.after_writes(device, (request, op), before)));
             }
-            if let NodeOp::Release { handle, .. } = op {
-                self.behind.closed(*handle);
+            match op {
+                NodeOp::Release { handle, .. } => self.behind.closed(*handle),
+                // The owner may close the file for writing, and with it ends the loan.
+                NodeOp::Flush { handle, .. } => self.borrowed.writes_no_more(*handle),
+                _ => {}
             }
             return match (op, self.behind.take_error(op)) {
                 // Its locks are freed all the same.
@@ -332,7 +338,7 @@ impl<R: Remote> View<R> {
             || lock(&self.locked).contains(&request.node());
         if waits {
             return Ok(match self.behind.before(op) {
-                Some(before) => InOrder::After(self.after_writes(device, request, before)),
+                Some(before) => InOrder::After(self.after_writes(device, (request, op), before)),
                 None => InOrder::Now { lends: false, failed: None },
             });
         }
@@ -348,7 +354,9 @@ impl<R: Remote> View<R> {
         };
         let is_lent = || self.borrowed.is_lent_to_write(handle, Instant::now());
         match self.behind.take((handle, offset, flags), (data, caller), is_lent, write) {
-            Taken::Waits(before) => Ok(InOrder::After(self.after_writes(device, request, before))),
+            Taken::Waits(before) => {
+                Ok(InOrder::After(self.after_writes(device, (request, op), before)))
+            }
             Taken::Now { lends } => Ok(InOrder::Now {
                 lends: lends && self.borrowed.may_ask_to_write(handle, Instant::now()),
                 failed: None,
@@ -358,7 +366,9 @@ impl<R: Remote> View<R> {
                 let (_, unused) = self.recent.take(request.pid(), op, Instant::now());
                 self.forget_at_owner(unused);
                 let count = FileAnswer::Count(data.len() as u64);
-                reply(device, request.unique(), &ReplyAs::Written, count, &[])?;
+                if let Err(errno) = reply(device, request.unique(), &ReplyAs::Written, count, &[]) {
+                    tracing::debug!(%errno, "that it is written was not told");
+                }
                 let (view, device) = (self.clone(), device.clone());
                 Ok(InOrder::Done(begins.then(|| -> AfterWrites {
                     Box::pin(async move { view.send_writes(&device, handle).await })
@@ -371,12 +381,19 @@ impl<R: Remote> View<R> {
     fn after_writes(
         self: &Arc<Self>,
         device: &Arc<WatchedDevice>,
-        request: &KernelRequest<'_>,
+        (request, op): (&KernelRequest<'_>, &NodeOp),
         before: WaitsFor,
     ) -> AfterWrites {
         let (view, device, bytes) = (self.clone(), device.clone(), request.bytes().to_vec());
+        let under_way = UnderWay::new(self, request, op).uncounted();
+        let unique = request.unique();
         Box::pin(async move {
             view.behind.wait(&before).await;
+            // Whoever would wait for a lock was interrupted.
+            if under_way.was_told().await {
+                return device.refuse(unique, Errno::INTR);
+            }
+            drop(under_way);
             if let Some(rest) = view.begin(&device, &bytes, true) {
                 rest.await;
             }

@@ -284,6 +284,19 @@ impl Borrowed {
         file.is_some_and(|file| file.until.is_some_and(|until| now < until))
     }
 
+    /// A file is not lent for writing any more, or cannot be.
+    pub fn refused_to_write(&self, handle: u64, now: Instant) {
+        let mut state = self.state();
+        state.files.entry(handle).or_default().not_before = Some(now + LOAN_PAUSE);
+    }
+
+    /// This mount does not write to a file any more without waiting.
+    pub fn writes_no_more(&self, handle: u64) {
+        if let Some(file) = self.state().files.get_mut(&handle).filter(|file| file.is_to_write) {
+            (file.is_to_write, file.lender, file.until) = (false, None, None);
+        }
+    }
+
     /// Whether the owner may be asked to lend a file for writing.
     pub fn may_ask_to_write(&self, handle: u64, now: Instant) -> bool {
         let state = self.state();

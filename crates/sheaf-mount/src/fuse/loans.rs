@@ -174,7 +174,7 @@ impl<R: Remote> View<R> {
                 (is_first, FileAnswer::Count(count), bytes)
             }
             (LoanOf::Written { handle }, FileAnswer::Count(count)) => {
-                self.borrowed.refused(*handle, Instant::now());
+                self.borrowed.refused_to_write(*handle, Instant::now());
                 (false, FileAnswer::Count(count), bytes)
             }
             (LoanOf::Read { handle, offset, size }, FileAnswer::Lent(loan)) => {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// The name of the attribute. The kernel asks nobody for permission to read one of this kind.
-const ATTRIBUTE: &str = "system.sheaf";
+pub(super) const ATTRIBUTE: &str = "system.sheaf";
 /// The longest attribute of any file.
 const ATTRIBUTE_BYTES_MAX: usize = 64 << 10;
 /// The calls that are shown, those first that have been under way for longest.

@@ -4,7 +4,7 @@ use super::{Remote, View, abi};
 use crate::message::{NodeName, NodeOp};
 use sheaf_core::lock;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 /// A request that is under way until this is dropped.
@@ -14,6 +14,8 @@ pub(super) struct UnderWay<R: Remote> {
     begun: Instant,
     /// Ends its wait for a lock.
     pub told: Option<Arc<Notify>>,
+    /// It is no request to the owner yet.
+    is_uncounted: bool,
 }
 
 /// A request that is under way, as it is shown.
@@ -41,7 +43,7 @@ impl<R: Remote> UnderWay<R> {
             name: name_of(op).map(|at| at.name.as_slice().into()),
         };
         lock(&view.under_way).insert(unique, call);
-        Self { view: view.clone(), unique, begun, told }
+        Self { view: view.clone(), unique, begun, told, is_uncounted: false }
     }
 
     /// A write for which its program does not wait.
@@ -49,7 +51,19 @@ impl<R: Remote> UnderWay<R> {
         let (opcode, begun) = (abi::fuse_opcode::FUSE_WRITE as u32, Instant::now());
         let call = CallUnderWay { told: None, begun, opcode, pid, user, name: None };
         lock(&view.under_way).insert(unique, call);
-        Self { view: view.clone(), unique, begun, told: None }
+        Self { view: view.clone(), unique, begun, told: None, is_uncounted: false }
+    }
+
+    /// The same of a request that waits for others.
+    pub fn uncounted(mut self) -> Self {
+        self.is_uncounted = true;
+        self
+    }
+
+    /// Whether its wait for a lock was ended before it began.
+    pub async fn was_told(&self) -> bool {
+        let Some(told) = &self.told else { return false };
+        tokio::time::timeout(Duration::ZERO, told.notified()).await.is_ok()
     }
 }
 
@@ -69,6 +83,8 @@ fn name_of(op: &NodeOp) -> Option<&NodeName> {
 impl<R: Remote> Drop for UnderWay<R> {
     fn drop(&mut self) {
         lock(&self.view.under_way).remove(&self.unique);
-        self.view.counters.answered(self.begun.elapsed());
+        if !self.is_uncounted {
+            self.view.counters.answered(self.begun.elapsed());
+        }
     }
 }
