@@ -394,7 +394,12 @@ impl<R: Remote> View<R> {
         loop {
             let mut begun = Vec::new();
             tokio::select! {
-                taken = device.next(|bytes| begun.extend(self.begin(device, bytes, false))) => match taken {
+                taken = device.next(|bytes| {
+                    let waits = self.begin(device, bytes, false);
+                    let is_answered = waits.is_none();
+                    begun.extend(waits);
+                    is_answered
+                }) => match taken {
                     Ok(true) => under_way.extend(begun),
                     Ok(false) => return,
                     Err(error) => return tracing::error!(%error, "a mount takes no more requests"),

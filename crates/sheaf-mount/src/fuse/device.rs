@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use std::io::{self, IoSlice};
 use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use zerocopy::{FromBytes, IntoBytes};
@@ -34,6 +35,8 @@ const FUSE_DEV_IOC_CLONE: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<
 const INTEREST: Interest = Interest::READABLE.add(Interest::ERROR);
 /// Requests that are taken before others have their turn.
 const REQUESTS_AT_ONCE: usize = 32;
+/// How long the next request is waited for without sleeping, after one was answered.
+const AGAIN_MAX: Duration = Duration::from_micros(40);
 
 /// The device, of one mount.
 pub(super) struct Device(OwnedFd);
@@ -241,8 +244,8 @@ impl Deref for WatchedDevice {
 }
 
 impl WatchedDevice {
-    /// Waits for requests, and hands some to `each`. Whether there may be more.
-    pub async fn next(&self, mut each: impl FnMut(&[u8])) -> io::Result<bool> {
+    /// Waits for requests, and hands some to `each`, which says whether it has answered. Whether there may be more.
+    pub async fn next(&self, mut each: impl FnMut(&[u8]) -> bool) -> io::Result<bool> {
         thread_local! {
             // Whoever is handed a request keeps nothing of it.
             static ROOM: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -250,10 +253,20 @@ impl WatchedDevice {
         let mut ready = self.0.ready(INTEREST).await?;
         let mut room = ROOM.take();
         room.resize(HEAD_BYTES + TRANSFER_BYTES, 0);
-        let mut done = Ok(true);
+        let (mut done, mut answered) = (Ok(true), None::<Instant>);
         for _ in 0..REQUESTS_AT_ONCE {
-            match self.receive(&mut room) {
-                Ok(DeviceTurn::Request(bytes)) => each(&room[..bytes]),
+            let mut turn = self.receive(&mut room);
+            // Whoever was answered is likely to ask again at once, and to sleep until then takes longer.
+            while matches!(turn, Ok(DeviceTurn::Nothing))
+                && answered.is_some_and(|at| at.elapsed() < AGAIN_MAX)
+            {
+                std::thread::yield_now();
+                turn = self.receive(&mut room);
+            }
+            match turn {
+                Ok(DeviceTurn::Request(bytes)) => {
+                    answered = each(&room[..bytes]).then(Instant::now);
+                }
                 Ok(DeviceTurn::TakenBack) => {}
                 Ok(DeviceTurn::Nothing) => {
                     ready.clear_ready();
