@@ -34,6 +34,8 @@ const LIST_BYTES: usize = 32 << 10;
 /// What an entry takes beside its name, as a kernel counts it, and with its attributes.
 const ENTRY_BYTES: usize = 24;
 const ENTRY_PLUS_BYTES: usize = 152;
+/// The set-user-ID and the set-group-ID bit.
+const SET_ID_BITS: u32 = 0o6000;
 /// What a program that opens a file to run it says in its flags.
 const OPENED_TO_RUN: u32 = 0x20;
 
@@ -317,8 +319,10 @@ impl OwnerClient {
             }
             rustix::fs::chmod(&*path, Mode::from_raw_mode(mode & 0o7777))?;
         }
-        // Nothing is set by `chown(2)` that keeps owner and group, which changes the time of change.
-        if set.uid.is_some() || set.gid.is_some() || *set == SetNodeAttributes::default() {
+        if *set == SetNodeAttributes::default() {
+            return self.set_nothing(node, &path);
+        }
+        if set.uid.is_some() || set.gid.is_some() {
             let (uid, gid) = (set.uid.map(Uid::from_raw), set.gid.map(Gid::from_raw));
             rustix::fs::chown(&*path, uid, gid)?;
         }
@@ -340,6 +344,16 @@ impl OwnerClient {
                 last_modification: timespec(set.mtime),
             };
             rustix::fs::utimensat(CWD, &*path, &times, AtFlags::empty())?;
+        }
+        Ok(())
+    }
+
+    /// A `chown(2)` that keeps owner and group changes the time of change. The kernel also asks for this before a change of
+    /// content by which set-ID bits end; they end with that change here, too.
+    fn set_nothing(&self, node: u64, path: &str) -> Result<(), Errno> {
+        let found = status(self.nodes.fd(node)?.as_fd())?;
+        if found.raw_mode() & SET_ID_BITS == 0 {
+            rustix::fs::chown(path, None, None)?;
         }
         Ok(())
     }

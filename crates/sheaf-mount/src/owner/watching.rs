@@ -34,8 +34,8 @@ pub(super) struct ClientNews {
 #[derive(Default)]
 struct NewsState {
     last: u64,
-    /// What is not done yet.
-    news: VecDeque<FileNews>,
+    /// What is not done yet, and when it was told.
+    news: VecDeque<(FileNews, Instant)>,
     /// It has not answered in time, and not since.
     is_late: bool,
     /// Who waits for news.
@@ -71,9 +71,9 @@ impl ClientNews {
     pub fn take(&self, done: &[u64]) -> Vec<FileNews> {
         let mut state = lock(&self.state);
         state.is_late = false;
-        state.news.retain(|one| !done.contains(&one.number));
+        state.news.retain(|(one, _)| !done.contains(&one.number));
         self.done.notify_all();
-        state.news.iter().copied().collect()
+        state.news.iter().map(|(one, _)| *one).collect()
     }
 
     /// Tells it; the number, unless the client does not take any more.
@@ -81,7 +81,7 @@ impl ClientNews {
         let mut state = lock(&self.state);
         if state.is_late {
             // Nobody waits for older sizes.
-            state.news.retain(|one| !matches!(one.of, NewsOf::Size(of, _) if of == handle));
+            state.news.retain(|(one, _)| !matches!(one.of, NewsOf::Size(of, _) if of == handle));
         }
         state.tell(size.map_or(NewsOf::Pages(handle), |size| NewsOf::Size(handle, size)))
     }
@@ -93,16 +93,18 @@ impl ClientNews {
 
     /// The client has closed a file.
     fn closed(&self, handle: u64) {
-        lock(&self.state).news.retain(|one| one.of.handle() != Some(handle));
+        lock(&self.state).news.retain(|(one, _)| one.of.handle() != Some(handle));
         self.done.notify_all();
     }
 
     /// Waits until all up to this number is done.
     pub fn wait(&self, number: u64, until: Instant) {
         let mut state = lock(&self.state);
-        while !state.is_late && state.news.iter().any(|one| one.number <= number) {
+        while !state.is_late && state.news.iter().any(|(one, _)| one.number <= number) {
             let Some(left) = until.checked_duration_since(Instant::now()) else {
                 state.is_late = true;
+                // A client that hears of other news, and does not know the file of this, holds nobody up again.
+                state.news.retain(|(_, at)| at.elapsed() < LOAN_TERM);
                 return;
             };
             state = match self.done.wait_timeout(state, left) {
@@ -120,7 +122,7 @@ impl NewsState {
         }
         self.last += 1;
         let number = self.last;
-        self.news.push_back(FileNews { number, of });
+        self.news.push_back((FileNews { number, of }, Instant::now()));
         self.waiter.iter().for_each(|waiter| waiter.notify_waiters());
         Some(number)
     }
@@ -143,14 +145,14 @@ impl Watchers {
 
     /// The client has closed the file.
     pub fn closed(&self, client: &Arc<ClientNews>, handle: u64) {
-        client.closed(handle);
-        if self.is_empty() {
-            return;
+        if !self.is_empty() {
+            let is_other = |one: &Watch| {
+                one.handle != handle || !std::ptr::eq(one.client.as_ptr(), Arc::as_ptr(client))
+            };
+            self.retain(is_other);
         }
-        let is_other = |one: &Watch| {
-            one.handle != handle || !std::ptr::eq(one.client.as_ptr(), Arc::as_ptr(client))
-        };
-        self.retain(is_other);
+        // From now on nobody tells it more of this file.
+        client.closed(handle);
     }
 
     fn retain(&self, keep: impl Fn(&Watch) -> bool) {
@@ -192,5 +194,59 @@ impl Watchers {
         if !told.is_empty() {
             self.retain(|one| one.client.strong_count() > 0);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nobody would ever do it, and who waits for other news waits for it, too.
+    #[test]
+    fn news_of_a_closed_file_is_not_left() {
+        const FILE: WatchedFile = (1, 1);
+        let (watchers, client) = (Watchers::default(), Arc::<ClientNews>::default());
+        watchers.watch(FILE, &client, 0, false);
+        std::thread::scope(|scope| {
+            let tells = || {
+                for size in 0..3000 {
+                    watchers.tell(FILE, Some(size), None);
+                }
+            };
+            let teller = scope.spawn(tells);
+            let mut handle = 0;
+            while !teller.is_finished() {
+                handle += 1;
+                watchers.watch(FILE, &client, handle, false);
+                watchers.closed(&client, handle - 1);
+                // What it has open it does.
+                let own: Vec<u64> = client
+                    .take(&[])
+                    .iter()
+                    .filter(|one| one.of.handle() == Some(handle))
+                    .map(|one| one.number)
+                    .collect();
+                client.take(&own);
+            }
+            watchers.closed(&client, handle);
+        });
+        assert_eq!(client.take(&[]), []);
+        assert!(watchers.is_empty());
+    }
+
+    #[test]
+    fn news_of_an_unknown_file_holds_up_once() {
+        const FILE: WatchedFile = (1, 1);
+        let (watchers, client) = (Watchers::default(), Arc::<ClientNews>::default());
+        watchers.watch(FILE, &client, 7, false);
+        let begun = Instant::now();
+        watchers.tell(FILE, Some(1), None);
+        assert!(begun.elapsed() >= LOAN_TERM);
+        assert_eq!(client.take(&[]), []);
+        // Of another file.
+        let number = client.tell_names(3).unwrap();
+        client.take(&[number]);
+        client.wait(number, Instant::now() + LOAN_TERM);
+        assert!(begun.elapsed() < 2 * LOAN_TERM);
     }
 }

@@ -166,6 +166,11 @@ fn call_that_hangs_is_shown_with_its_process_and_file() {
         assert_eq!(all.len(), 1, "{all:?}");
         all.remove(0)
     };
+    // So is each file system below an export.
+    let below = "mkdir t; mount -t tmpfs none t; : > t/f";
+    assert_eq!(hosts.shell_at(1, EXPORT, below).code, Some(0));
+    assert_eq!(hosts.shell(2, "ls h1/t").stdout, "f\n");
+    assert!(records("mount").iter().any(|mount| mount["part"] == "hosts/h1/t"));
     let mount = of_host(records("mount"));
     assert!(mount["requests"].as_u64() >= mount["answered"].as_u64(), "{mount}");
     assert!(mount["half_within_us"].as_u64() <= mount["most_within_us"].as_u64(), "{mount}");

@@ -349,6 +349,32 @@ fn capabilities_end_with_changes_of_an_owner() {
     }
 }
 
+/// Who may write to a file that is somebody else's changes its content in all ways, which end its set-ID bits.
+#[test]
+fn set_id_bits_end_with_each_change_of_content() {
+    let _turn = turn();
+    if !have_python() {
+        return;
+    }
+    let Some(hosts) = ViewHosts::new(2) else { return };
+    for host in hosts.all() {
+        let mut alice = Python::of_user(&hosts, host, ALICE, ALICE, "");
+        for act in [
+            "os.posix_fallocate(f, 0, 100)",
+            "os.copy_file_range(f, f, 3, 0, 4)",
+            "os.ftruncate(f, 1)",
+            "os.pwrite(f, b'new', 0)",
+        ] {
+            let path = hosts.disk(1, "set-id");
+            fs::write(&path, "content").unwrap();
+            mode(&path, 0o6666, 0, 0);
+            alice.must(&format!("f = os.open('{}', os.O_RDWR)", inside(1, "set-id")));
+            alice.must(act);
+            assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o666, "h{host}: {act}");
+        }
+    }
+}
+
 /// Whoever opens all that can be open at an owner leaves room for others.
 #[test]
 fn open_files_of_one_user_leave_room_for_another() {
