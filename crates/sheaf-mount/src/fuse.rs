@@ -50,7 +50,7 @@ use places::{KnownPlaces, OfPlaces};
 use recent::{Known, RecentAnswers};
 use reply::ReplyAs;
 use request::{KernelAsks, KernelRequest};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 use sheaf_core::{Errno, lock};
 use statistics::Counters;
 use std::os::fd::OwnedFd;
@@ -59,7 +59,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 use submounts::Covered;
 use tokio::task::JoinHandle;
-use underway::{CallUnderWay, UnderWay};
+use underway::{CallsUnderWay, UnderWay, calls_of_mount};
 use walks::{OfWalk, Walks};
 use writers::{EXECUTE_BITS, Releasing, Writers};
 
@@ -117,6 +117,11 @@ pub trait Remote: Send + Sync + 'static {
     /// How long names and attributes are kept.
     fn keeps_names(&self) -> Duration {
         Duration::ZERO
+    }
+
+    /// What mounts of the same client and owner have in common, and no others.
+    fn client(&self) -> u128 {
+        0
     }
 
     /// How owners and permission bits are shown.
@@ -302,7 +307,7 @@ struct View<R> {
     /// The node of its top directory.
     root: u64,
     /// Requests under way, by their numbers.
-    under_way: Mutex<FxHashMap<u64, CallUnderWay>>,
+    under_way: CallsUnderWay,
     counters: Counters,
     held: HeldLocks,
     /// Nodes in which ranges were locked.
@@ -358,7 +363,8 @@ struct AskedAbout {
 
 impl<R: Remote> View<R> {
     fn new(remote: Arc<R>, root: u64, for_all: bool) -> Self {
-        let (under_way, locked, forgotten, borrowed, writers, pages) = Default::default();
+        let (locked, forgotten, borrowed, writers, pages) = Default::default();
+        let under_way = calls_of_mount(&*remote, root);
         let behind = Behind::default();
         let (held, counters) = (HeldLocks::default(), Counters::default());
         let (covered, recent, places, heeds) = Default::default();
@@ -628,6 +634,9 @@ impl<R: Remote> View<R> {
         let mut answer = self.note_names(names, (node, pid), answer)?;
         let mut bytes = bytes;
         self.note_writer(&of_writers, &answer);
+        if self.remote.writes_behind() {
+            self.behind.opened(&answer);
+        }
         if let Some(asked) = lock {
             self.note_lock(device, &asked, &answer);
         }

@@ -199,6 +199,9 @@ pub enum NodeOp {
     Write { handle: u64, offset: u64, flags: u32 },
     /// The same, and the file is lent for writing if that can be done: nobody else has it open then.
     WriteLent { handle: u64, offset: u64, flags: u32 },
+    /// The same of a write for which its program has not waited, as the file was lent for writing. `ESTALE` if it is not
+    /// lent any more: others may have read and written it since.
+    WriteBehind { handle: u64, offset: u64, flags: u32 },
     /// A descriptor was closed: what its process has locked in ranges is free.
     Flush { node: u64, handle: u64, owner: u64 },
     /// The last descriptor was closed.
@@ -301,6 +304,7 @@ impl NodeOp {
             | Self::Temporary { .. }
             | Self::Write { .. }
             | Self::WriteLent { .. }
+            | Self::WriteBehind { .. }
             | Self::SetXattr { .. }
             | Self::RemoveXattr { .. }
             | Self::Allocate { .. }

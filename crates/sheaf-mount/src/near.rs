@@ -290,6 +290,8 @@ struct PeerRemote {
     maps: bool,
     names_kept: Duration,
     writes_behind: bool,
+    /// The number of the client at this owner.
+    client: u128,
     ids: ShownIds,
 }
 
@@ -328,6 +330,10 @@ impl Remote for PeerRemote {
         self.names_kept
     }
 
+    fn client(&self) -> u128 {
+        self.client
+    }
+
     fn ids(&self) -> &ShownIds {
         &self.ids
     }
@@ -352,8 +358,10 @@ async fn answer(
     let NearHello { client, ids, maps, patience, .. } = hello;
     let names_kept = Duration::from_millis(client.keeps_names_ms.into());
     let writes_behind = client.writes_behind;
-    let lanes = HostLanes::new(PeerWay { handle, leaf }, client.at(leaf), patience);
-    let remote = PeerRemote { lanes, lends, maps, names_kept, writes_behind, ids };
+    let client = client.at(leaf);
+    let number = client.number;
+    let lanes = HostLanes::new(PeerWay { handle, leaf }, client, patience);
+    let remote = PeerRemote { lanes, lends, maps, names_kept, writes_behind, client: number, ids };
     tokio::select! {
         ended = answer_by(device, Arc::new(remote), root) => ended,
         left = left(stream) => left,

@@ -34,6 +34,8 @@ pub struct HostRemotes {
 /// The files of one host.
 pub struct HostRemote {
     leaf: u32,
+    /// The number of the client at this owner.
+    client: u128,
     lends: bool,
     maps: bool,
     names_kept: Duration,
@@ -160,8 +162,10 @@ impl HostRemotes {
     #[must_use]
     pub fn host(&self, leaf: u32) -> HostRemote {
         let way = TreeWay { network: self.network.clone(), leaf };
+        let client = self.client.at(leaf);
         HostRemote {
             leaf,
+            client: client.number,
             lends: self.lends,
             maps: self.maps,
             ids: self.ids.clone(),
@@ -169,7 +173,7 @@ impl HostRemotes {
             is_near: AtomicBool::new(true),
             names_kept: Duration::from_millis(self.client.keeps_names_ms.into()),
             writes_behind: self.client.writes_behind,
-            far: HostLanes::new(way, self.client.at(leaf), self.patience),
+            far: HostLanes::new(way, client, self.patience),
         }
     }
 }
@@ -256,6 +260,10 @@ impl Remote for HostRemote {
 
     fn keeps_names(&self) -> Duration {
         self.names_kept
+    }
+
+    fn client(&self) -> u128 {
+        self.client
     }
 
     fn ids(&self) -> &ShownIds {

@@ -431,26 +431,20 @@ pub struct MountOfView {
     pub part: PathBuf,
     /// The user who has mounted it.
     pub user: u32,
-    /// It is below another part, and reached by the owner of that.
-    pub is_below: bool,
 }
 
-/// The parts of all views that are mounted here by FUSE, and file systems below exports that are mounted in them.
+/// The parts of all views that are mounted here by FUSE, except file systems below exports.
 ///
 /// # Errors
 /// When the system does not list its mounts.
 pub fn mounts_of_views() -> io::Result<Vec<MountOfView>> {
-    let mut mounts = mounts()?;
-    mounts.retain(|mount| mount.is_fuse);
-    let of_view = |mount: &MountEntry| {
-        let above = || mounts.iter().filter(|one| mount.point.starts_with(&one.point));
-        let own = mount.view();
-        let is_below = own.is_none();
-        let view = own.or_else(|| above().find_map(MountEntry::view))?;
+    let mounts = mounts()?.into_iter().filter(|mount| mount.is_fuse);
+    let of_view = |mount: MountEntry| {
+        let view = mount.view()?;
         let part = mount.point.strip_prefix(&view).ok()?.to_owned();
-        Some(MountOfView { view, part, user: mount.user?, is_below })
+        Some(MountOfView { view, part, user: mount.user? })
     };
-    Ok(mounts.iter().filter_map(of_view).collect())
+    Ok(mounts.filter_map(of_view).collect())
 }
 
 /// What is mounted at a directory and below it.

@@ -18,7 +18,7 @@ use super::underway::UnderWay;
 use super::{Remote, View};
 use crate::message::{FileAnswer, FileCall, FileCaller, NodeOp, decoded, encoded};
 use bytes::Bytes;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use sheaf_core::{Errno, lock};
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -51,6 +51,8 @@ pub(super) struct Behind {
 #[derive(Default)]
 struct BehindState {
     files: FxHashMap<u64, BehindFile>,
+    /// Files and directories that were opened here. What was written to others is known to a view that is gone.
+    open: FxHashSet<u64>,
     /// Files of which writes wait or are on their way.
     busy: usize,
 }
@@ -133,22 +135,43 @@ impl Behind {
         lock(&self.state)
     }
 
+    /// A file or a directory was opened.
+    pub fn opened(&self, answer: &FileAnswer) {
+        if let FileAnswer::Opened(handle)
+        | FileAnswer::OpenedSized(handle, _)
+        | FileAnswer::OpenedRunnable(handle)
+        | FileAnswer::OpenedLent(handle, ..)
+        | FileAnswer::Created(_, handle) = answer
+        {
+            self.state().open.insert(*handle);
+        }
+    }
+
     /// An open file was closed for the last time, which waits for all writes to it.
     fn closed(&self, handle: u64) {
-        let closed = self.state().files.remove(&handle);
+        let mut state = self.state();
+        state.open.remove(&handle);
+        let closed = state.files.remove(&handle);
+        drop(state);
         if let Some(errno) = closed.and_then(|file| file.error) {
             tracing::warn!(%errno, "a write has failed, and nobody was told");
         }
     }
 
-    /// An error of writes before that this operation tells.
+    /// An error of writes before that this operation tells. What has become of writes to a file that another view has
+    /// opened, as the one of a server that is gone, is not known.
     fn take_error(&self, op: &NodeOp) -> Option<Errno> {
-        match op {
-            NodeOp::Write { handle, .. }
-            | NodeOp::Flush { handle, .. }
-            | NodeOp::Sync { handle, .. } => self.state().files.get_mut(handle)?.error.take(),
-            _ => None,
+        let (NodeOp::Write { handle, .. }
+        | NodeOp::Flush { handle, .. }
+        | NodeOp::Sync { handle, .. }) = op
+        else {
+            return None;
+        };
+        let mut state = self.state();
+        if !state.open.contains(handle) {
+            return Some(Errno::IO);
         }
+        state.files.get_mut(handle)?.error.take()
     }
 
     /// The writes that an operation could see, or that are to be done before it.
@@ -224,7 +247,7 @@ impl Behind {
         write: impl FnOnce(Option<&WaitingWrite>) -> WaitingWrite,
     ) -> Taken {
         let mut state = self.state();
-        let BehindState { files, busy } = &mut *state;
+        let BehindState { files, busy, .. } = &mut *state;
         let file = files.entry(handle).or_default();
         let goes_on = offset > 0 && file.end == offset;
         // Whoever calls the file back sees what is taken here, or has done so before.
@@ -279,7 +302,7 @@ impl Behind {
         sent: Result<(), Errno>,
     ) -> Vec<WaitingWrite> {
         let mut state = self.state();
-        let BehindState { files, busy } = &mut *state;
+        let BehindState { files, busy, .. } = &mut *state;
         let Some(file) = files.get_mut(&handle) else { return Vec::new() };
         let mut dropped = Vec::new();
         (file.done, file.bytes) = (last, file.bytes - bytes);
@@ -424,7 +447,7 @@ impl<R: Remote> View<R> {
         while at < bytes.len() {
             let asked = self.borrowed.asking(Instant::now());
             let keeps_names = names.as_ref().is_some_and(|(names, _)| names.keeps);
-            let op = NodeOp::WriteLent { handle, offset: offset + at as u64, flags };
+            let op = NodeOp::WriteBehind { handle, offset: offset + at as u64, flags };
             let call = FileCall { who: who.clone(), pid, keeps_names, op };
             let all = match encoded(&call, &bytes[at..]) {
                 Ok(call) => self.remote.call(call).await,

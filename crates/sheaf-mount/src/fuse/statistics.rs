@@ -1,6 +1,6 @@
 //! What a mount has done, and which calls are under way: an extended attribute of its top directory, which the process
 //! that answers the kernel makes itself. So it is there also if the owner does not answer.
-use super::underway::CallUnderWay;
+use super::underway::{CallUnderWay, with_below};
 use super::{Remote, View, abi};
 use crate::message::NodeOp;
 use serde::{Deserialize, Serialize};
@@ -117,14 +117,14 @@ impl<R: Remote> View<R> {
             return Err(Errno::PERM);
         }
         let now = Instant::now();
-        let (under_way, calls) = {
-            let all = lock(&self.under_way);
-            let mut calls: Vec<&CallUnderWay> = all.values().collect();
-            calls.sort_by_key(|call| call.begun);
-            calls.truncate(CALLS_SHOWN_MAX);
-            let shown = calls.into_iter().map(|call| shown(call, now)).collect();
-            (all.len() as u64, shown)
-        };
+        let (mut under_way, mut calls) = (0, Vec::new());
+        for mount in with_below(&self.under_way, self.remote.client()) {
+            let all = lock(&mount);
+            under_way += all.len() as u64;
+            calls.extend(all.values().map(|call| shown(call, now)));
+        }
+        calls.sort_by_key(|call| std::cmp::Reverse(call.since_ms));
+        calls.truncate(CALLS_SHOWN_MAX);
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let statistics = MountStatistics {
             requests: count(&self.counters.requests),

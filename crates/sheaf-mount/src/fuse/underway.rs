@@ -1,11 +1,38 @@
 //! Requests that are under way, which the kernel may interrupt.
 use super::request::KernelRequest;
 use super::{Remote, View, abi};
-use crate::message::{NodeName, NodeOp};
+use crate::message::{NodeName, NodeOp, ROOT};
+use rustc_hash::FxHashMap;
 use sheaf_core::lock;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
+
+/// The requests of one mount that are under way, by their numbers.
+pub(super) type CallsUnderWay = Arc<CallsOfMount>;
+type CallsOfMount = Mutex<FxHashMap<u64, CallUnderWay>>;
+
+/// Those of file systems below exports, which are mounts of their own and shown with the one above: the client, and they.
+static BELOW: Mutex<Vec<(u128, Weak<CallsOfMount>)>> = Mutex::new(Vec::new());
+
+/// None yet, of a mount whose top is this node.
+pub(super) fn calls_of_mount<R: Remote>(remote: &R, root: u64) -> CallsUnderWay {
+    let calls = CallsUnderWay::default();
+    if root != ROOT {
+        let mut below = lock(&BELOW);
+        below.retain(|(_, calls)| calls.strong_count() > 0);
+        below.push((remote.client(), Arc::downgrade(&calls)));
+    }
+    calls
+}
+
+/// Those of a mount of a client, and of all that is mounted below it.
+pub(super) fn with_below(own: &CallsUnderWay, client: u128) -> Vec<CallsUnderWay> {
+    let below = lock(&BELOW);
+    let below =
+        below.iter().filter(|(of, _)| *of == client).filter_map(|(_, calls)| calls.upgrade());
+    std::iter::once(own.clone()).chain(below).collect()
+}
 
 /// A request that is under way until this is dropped.
 pub(super) struct UnderWay<R: Remote> {

@@ -177,6 +177,9 @@ impl OwnerClient {
             NodeOp::WriteLent { handle, offset, flags } => {
                 self.write_lent((handle, offset, flags), data)
             }
+            NodeOp::WriteBehind { handle, offset, flags } => {
+                self.write_behind((handle, offset, flags), data)
+            }
             NodeOp::Flush { node, handle, owner } => {
                 self.locks.free(node, owner, false);
                 self.loans.written(handle);

@@ -69,6 +69,24 @@ struct OwnerLoan {
     granted: Instant,
     /// It is wanted back, and over at this moment.
     due: Option<Instant>,
+    /// Writes under way for which no program waits. The loan does not end before they are done.
+    writes: usize,
+    /// It is over, or is when these writes are done.
+    is_over: bool,
+}
+
+/// A write to a file that is lent for writing, which is under way until this is dropped.
+pub(super) struct LentWrite<'a>(&'a SharedLoans, u64);
+
+impl Drop for LentWrite<'_> {
+    fn drop(&mut self) {
+        if let Some(loan) = lock(&self.0.table).lent.get_mut(&self.1) {
+            loan.writes = loan.writes.saturating_sub(1);
+            if loan.is_over && loan.writes == 0 {
+                end_lease(&loan.file);
+            }
+        }
+    }
 }
 
 /// Whether there is a loan.
@@ -102,6 +120,18 @@ impl OwnerLoans {
     pub fn lend_to_write(&self, handle: u64, file: &Arc<OwnedFd>) -> bool {
         self.runtime.is_some()
             && lock(&self.shared.table).lend(handle, file, libc::F_WRLCK) != Lending::Refused
+    }
+
+    /// A write begins that the client believes to be done.
+    ///
+    /// # Errors
+    /// `ESTALE` when the file is not lent any more.
+    pub fn write_behind(&self, handle: u64) -> Result<LentWrite<'_>, Errno> {
+        let mut table = lock(&self.shared.table);
+        let is_lent = |loan: &&mut OwnerLoan| loan.kind == libc::F_WRLCK && !loan.is_over;
+        let loan = table.lent.get_mut(&handle).filter(is_lent).ok_or(Errno::STALE)?;
+        loan.writes += 1;
+        Ok(LentWrite(&self.shared, handle))
     }
 
     /// The client does not write to this file any more. It knows that.
@@ -210,7 +240,8 @@ impl LoanTable {
         if as_process(|| set_lease(&file, kind)).is_err() {
             return Lending::Refused;
         }
-        self.lent.insert(handle, OwnerLoan { file, kind, granted, due: None });
+        let loan = OwnerLoan { file, kind, granted, due: None, writes: 0, is_over: false };
+        self.lent.insert(handle, loan);
         Lending::New
     }
 }
@@ -263,10 +294,13 @@ impl SharedLoans {
     /// The time of a loan is over; that it was wanted back is still to be told. If it was given back in time, the same
     /// open file may have been lent again, which is another loan.
     fn end(&self, handle: u64, at: Instant) {
-        if let Some(loan) = lock(&self.table).lent.get(&handle)
+        if let Some(loan) = lock(&self.table).lent.get_mut(&handle)
             && loan.due == Some(at)
         {
-            end_lease(&loan.file);
+            loan.is_over = true;
+            if loan.writes == 0 {
+                end_lease(&loan.file);
+            }
         }
     }
 }

@@ -134,6 +134,7 @@ impl OwnerClient {
             NodeOp::Open { node: of, flags } if flags & libc::O_TRUNC as u32 != 0 => vec![node(of)],
             NodeOp::Write { handle, .. }
             | NodeOp::WriteLent { handle, .. }
+            | NodeOp::WriteBehind { handle, .. }
             | NodeOp::Allocate { handle, .. } => vec![open(handle)],
             NodeOp::Copy { to, .. } => vec![open(&to.0)],
             NodeOp::Make { at: of, .. }

@@ -40,6 +40,22 @@ impl OwnerClient {
         data: &[u8],
     ) -> Result<FileAnswer, Errno> {
         let written = self.write((handle, offset, flags), data)?;
+        self.lent_again(handle, written)
+    }
+
+    /// The same of a write that the client believes to be done.
+    pub(super) fn write_behind(
+        &self,
+        (handle, offset, flags): (u64, u64, u32),
+        data: &[u8],
+    ) -> Result<FileAnswer, Errno> {
+        let lent = self.loans.write_behind(handle)?;
+        let written = self.write((handle, offset, flags), data)?;
+        drop(lent);
+        self.lent_again(handle, written)
+    }
+
+    fn lent_again(&self, handle: u64, written: u64) -> Result<FileAnswer, Errno> {
         let file = self.handle(handle)?.file();
         Ok(match self.loans.lend_to_write(handle, &file) {
             true => FileAnswer::WrittenLent(written, self.loans.lender),

@@ -13,8 +13,6 @@ use std::time::{Duration, Instant};
 
 /// How long the processes that answer for views may take, all together.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
-/// And the way to those that are below the files of a host.
-const BELOW_MAX: Duration = Duration::from_millis(300);
 /// A call that has waited for longer hangs.
 const STUCK: Duration = Duration::from_secs(1);
 
@@ -27,10 +25,9 @@ pub fn show(output: &Output) -> Result<Exit> {
         tell("no view is mounted on this host; mount one with: sheaf mount POINT");
     }
     let (mut out, mut exit) = (stdout(), Exit::Success);
-    let (begun, mut view) = (Instant::now(), None);
+    let (deadline, mut view) = (Instant::now() + ANSWER_MAX, None);
     for (mount, answer) in asked {
-        let patience = if mount.is_below { BELOW_MAX } else { ANSWER_MAX };
-        let left = patience.saturating_sub(begun.elapsed());
+        let left = deadline.saturating_duration_since(Instant::now());
         // A thread that hangs ends with this process.
         let found = answer.recv_timeout(left).unwrap_or(Err(Errno::TIMEDOUT));
         if found.is_err() {

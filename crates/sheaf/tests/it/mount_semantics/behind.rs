@@ -1,11 +1,12 @@
 //! Writes for which programs do not wait (`--write-behind`).
 use super::history::mount_again;
-use super::hosts::{EXPORT, Over, ViewHosts};
+use super::hosts::{EXPORT, Over, QUICK, ViewHosts};
 use super::python::{Python, have_python};
 use rustix::process::Signal;
 use sheaf_testing::sessions::{turn, wait_until};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
+use std::os::unix::fs::FileExt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -163,4 +164,78 @@ fn write_behind_that_fails_is_reported_once() {
         }
     }
     hosts.shell_at(1, EXPORT, "umount -l small");
+}
+
+#[test]
+fn late_writes_behind_are_refused() {
+    let _turn = turn();
+    let Some(hosts) = ViewHosts::new(2) else { return };
+    mount_again(&hosts, BEHIND);
+    let path = hosts.disk(1, "f");
+    let is_late = || {
+        // The view may be mounted anew at this moment.
+        let Ok(mut file) = File::create(hosts.at(2, 1, "f")) else { return false };
+        if ["one", "two", "three"].iter().any(|part| file.write_all(part.as_bytes()).is_err()) {
+            return false;
+        }
+        hosts.machines.cut(2);
+        let written = std::thread::scope(|scope| {
+            let writes = scope.spawn(|| file.write_at(b"LATE", 0));
+            // The loan is over after two seconds.
+            let mut owner = File::options().write(true).open(&path).unwrap();
+            owner.write_all(b"own!").unwrap();
+            drop(owner);
+            hosts.machines.mend(2);
+            writes.join().unwrap()
+        });
+        let synced = file.sync_all();
+        let content = fs::read_to_string(&path).unwrap();
+        match (written, synced) {
+            // It was not lent, so it was waited for.
+            (Err(_), _) => false,
+            (Ok(_), Ok(())) => {
+                assert_eq!(content, "LATEwothree");
+                false
+            }
+            (Ok(_), Err(_)) => {
+                assert_eq!(content, "own!wothree");
+                true
+            }
+        }
+    };
+    wait_until("a write is too late", is_late);
+}
+
+#[test]
+fn close_reports_writes_that_are_lost_with_their_view() {
+    let _turn = turn();
+    if !have_python() {
+        return;
+    }
+    let Some(hosts) = ViewHosts::with(2, QUICK, "10") else { return };
+    mount_again(&hosts, BEHIND);
+    let mut python = Python::new(&hosts, 2);
+    let path = |number: usize| super::hosts::inside(1, &format!("f{number}"));
+    const FILES_OPEN: usize = 8;
+    for number in 0..FILES_OPEN {
+        python.must(&format!("f{number} = os.open('{}', os.O_RDWR | os.O_CREAT)", path(number)));
+        for _ in 0..5 {
+            python.must(&format!("os.write(f{number}, b'a' * 4096)"));
+        }
+    }
+    hosts.machines.cut(2);
+    for number in 0..FILES_OPEN {
+        for _ in 0..5 {
+            python.ask(&format!("os.write(f{number}, b'b' * 4096)"));
+        }
+    }
+    // It is given up, and comes back.
+    std::thread::sleep(Duration::from_secs(4));
+    hosts.machines.mend(2);
+    for number in 0..FILES_OPEN {
+        let closed = python.ask(&format!("os.close(f{number})"));
+        let there = fs::metadata(hosts.disk(1, &format!("f{number}"))).unwrap().len();
+        assert!(!closed.starts_with("ok") || there == 10 * 4096, "f{number}: {there}, {closed}");
+        std::thread::sleep(Duration::from_millis(700));
+    }
 }

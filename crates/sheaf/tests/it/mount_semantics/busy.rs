@@ -166,11 +166,11 @@ fn call_that_hangs_is_shown_with_its_process_and_file() {
         assert_eq!(all.len(), 1, "{all:?}");
         all.remove(0)
     };
-    // So is each file system below an export.
-    let below = "mkdir t; mount -t tmpfs none t; : > t/f";
+    // A file system below the export is a mount of its own, and shown with it.
+    let below = "mkdir t; mount -t tmpfs none t; echo t > t/g";
     assert_eq!(hosts.shell_at(1, EXPORT, below).code, Some(0));
-    assert_eq!(hosts.shell(2, "ls h1/t").stdout, "f\n");
-    assert!(records("mount").iter().any(|mount| mount["part"] == "hosts/h1/t"));
+    let (deeper, mut other) = (inside(1, "t/g"), Python::new(&hosts, 2));
+    other.must(&format!("g = open('{deeper}', 'r+b', 0)"));
     let mount = of_host(records("mount"));
     assert!(mount["requests"].as_u64() >= mount["answered"].as_u64(), "{mount}");
     assert!(mount["half_within_us"].as_u64() <= mount["most_within_us"].as_u64(), "{mount}");
@@ -179,14 +179,16 @@ fn call_that_hangs_is_shown_with_its_process_and_file() {
     let server = hosts.server(1);
     server.signal(Signal::STOP);
     python.begin("os.fsync(f.fileno())");
+    other.begin("os.fsync(g.fileno())");
     let mut found = Vec::new();
-    wait_until("it is shown", || {
+    wait_until("both are shown", || {
         found = records("stuck_call");
-        !found.is_empty()
+        found.len() == 2
     });
+    assert!(found.iter().any(|call| call["file"] == deeper.as_str()), "{found:?}");
     let plain = hosts.sheaf(2, &["status", "--mounts"]).stdout;
     server.signal(Signal::CONT);
-    let call = of_host(found.into_iter().filter(|call| call["operation"] == "fsync").collect());
+    let call = of_host(found.into_iter().filter(|call| call["file"] == file.as_str()).collect());
     assert_eq!(
         (call["pid"].to_string(), &call["file"]),
         (python.pid.clone(), &file.as_str().into()),
