@@ -3,10 +3,9 @@ use super::history::mount_again;
 use super::hosts::{EXPORT, Over, QUICK, ViewHosts};
 use super::python::{Python, have_python};
 use rustix::process::Signal;
-use sheaf_testing::sessions::{turn, wait_until};
+use sheaf_testing::sessions::{SOON, turn, wait_until};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::FileExt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -169,39 +168,40 @@ fn write_behind_that_fails_is_reported_once() {
 #[test]
 fn late_writes_behind_are_refused() {
     let _turn = turn();
+    if !have_python() {
+        return;
+    }
     let Some(hosts) = ViewHosts::new(2) else { return };
     mount_again(&hosts, BEHIND);
-    let path = hosts.disk(1, "f");
+    // A process of its own: one that starts others has closed the file for them, which ends the loan.
+    let mut python = Python::new(&hosts, 2);
+    let (path, file) = (hosts.disk(1, "f"), super::hosts::inside(1, "f"));
     let is_late = || {
         // The view may be mounted anew at this moment.
-        let Ok(mut file) = File::create(hosts.at(2, 1, "f")) else { return false };
-        if ["one", "two", "three"].iter().any(|part| file.write_all(part.as_bytes()).is_err()) {
+        let open = format!("f = os.open('{file}', os.O_RDWR | os.O_CREAT | os.O_TRUNC)");
+        if python.ask(&open) != "ok" {
             return false;
         }
-        hosts.machines.cut(2);
-        let written = std::thread::scope(|scope| {
-            let writes = scope.spawn(|| file.write_at(b"LATE", 0));
-            // The loan is over after two seconds.
-            let mut owner = File::options().write(true).open(&path).unwrap();
-            owner.write_all(b"own!").unwrap();
-            drop(owner);
-            hosts.machines.mend(2);
-            writes.join().unwrap()
-        });
-        let synced = file.sync_all();
-        let content = fs::read_to_string(&path).unwrap();
-        match (written, synced) {
-            // It was not lent, so it was waited for.
-            (Err(_), _) => false,
-            (Ok(_), Ok(())) => {
-                assert_eq!(content, "LATEwothree");
-                false
-            }
-            (Ok(_), Err(_)) => {
-                assert_eq!(content, "own!wothree");
-                true
-            }
+        for part in ["one", "two", "three"] {
+            python.ask(&format!("os.write(f, b'{part}')"));
         }
+        hosts.machines.cut(2);
+        python.begin("os.pwrite(f, b'LATE', 0)");
+        // The loan is over after two seconds.
+        let mut owner = File::options().write(true).open(&path).unwrap();
+        owner.write_all(b"own!").unwrap();
+        drop(owner);
+        hosts.machines.mend(2);
+        let written = python.answer(SOON).unwrap();
+        let synced = python.ask("os.fsync(f)");
+        let content = fs::read_to_string(&path).unwrap();
+        python.ask("os.close(f)");
+        match (&*written, &*synced) {
+            ("ok 4", "ok None") => assert_eq!(content, "LATEwothree"),
+            ("ok 4", _) => assert_eq!(content, "own!wothree"),
+            _ => {}
+        }
+        (&*written, &*synced) == ("ok 4", "ESTALE")
     };
     wait_until("a write is too late", is_late);
 }
