@@ -461,8 +461,8 @@ impl<R: Remote> View<R> {
             let lent = (node, &LoanOf::Written { handle }, asked);
             match self.borrow(device, lent, answer, &Bytes::new(), &[]).0 {
                 FileAnswer::Count(0) => return Err(Errno::IO),
-                FileAnswer::Count(written) => {
-                    at += usize::try_from(written).map_err(|_| Errno::PROTO)?
+                FileAnswer::Count(written) if written <= (bytes.len() - at) as u64 => {
+                    at += written as usize;
                 }
                 _ => return Err(Errno::PROTO),
             }
