@@ -131,6 +131,10 @@ async fn in_turn(
             outcome.merge_failures(opened);
             return Err(GroupError::Members(outcome));
         }
+        Err(GroupError::Differ { classes, mut outcome }) => {
+            outcome.merge_failures(opened);
+            return Err(GroupError::Differ { classes, outcome });
+        }
         reading => reading?,
     };
     let closed = group.close().await?.outcome;
@@ -147,6 +151,10 @@ fn told(operation: &Operation, result: Result<(Reading, Outcome), GroupError>) -
         Err(GroupError::Members(mut outcome)) => {
             outcome.errors.sort_by_key(|error| (error.errno, error.path.clone()));
             return format!("failed: {outcome:?}");
+        }
+        Err(GroupError::Differ { classes, mut outcome }) => {
+            outcome.errors.sort_by_key(|error| (error.errno, error.path.clone()));
+            return format!("{classes} differ: {outcome:?}");
         }
         Err(error) => return format!("failed: {error:?}"),
     };

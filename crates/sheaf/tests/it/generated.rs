@@ -77,7 +77,7 @@ fn every_command_has_a_page_with_its_options() {
     sheaf-ls.1 48
     sheaf-man.1 22
     sheaf-mkdir.1 27
-    sheaf-mount.1 32
+    sheaf-mount.1 33
     sheaf-read.1 27
     sheaf-rm.1 30
     sheaf-serve.1 26
