@@ -119,7 +119,7 @@ pub trait Remote: Send + Sync + 'static {
         Duration::ZERO
     }
 
-    /// What mounts of the same client and owner have in common, and no others.
+    /// A number that the mounts of one client at one owner share with no others.
     fn client(&self) -> u128 {
         0
     }
@@ -415,8 +415,8 @@ impl<R: Remote> View<R> {
         }
     }
 
-    /// Begins with a request; what is to be waited for, if its answer is not known here. `is_next` says that writes before
-    /// it are done.
+    /// Begins with a request; what is to be waited for, if its answer is not known here. `is_next` says that the
+    /// request has waited for earlier writes.
     fn begin(
         self: &Arc<Self>,
         device: &Arc<WatchedDevice>,

@@ -92,12 +92,12 @@ pub struct MountArgs {
     #[arg(long)]
     pub mmap: bool,
 
-    /// Do not have programs wait for each write to a file that nobody else has open
+    /// Let write return before the host of the file has the bytes, if nobody else has the file open
     ///
-    /// Whoever opens the file elsewhere waits for these writes, and so do fsync and
-    /// close. Until then other hosts may see an older size, and an error (a full
-    /// disk, a lost host) is reported by a later write, fsync or close. If the
-    /// process that answers the kernel is killed, these writes are lost.
+    /// Programs that open the file on any host wait until the bytes have come, and so
+    /// do fsync and close. Until then other hosts may see an older size. An error (a
+    /// full disk, a lost host) is reported by a later write, fsync or close. If the
+    /// server or mount process of this host is killed, such bytes are lost.
     #[arg(long, conflicts_with = "no_lease")]
     pub write_behind: bool,
 

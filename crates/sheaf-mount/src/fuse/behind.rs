@@ -1,13 +1,14 @@
 //! Writes for which no program waits (`--write-behind`).
 //!
-//! The owner lends a file for writing that nobody else has open (`owner/lending.rs`). A write to it is answered here, and
-//! sent behind those before it; what goes on where the one before it ends is sent with it. Whatever could see the write
-//! waits until it is done: a request of this mount here, and whoever opens the file elsewhere at the owner, whose
-//! kernel has the loan called back. What fails is told once, by the next write, by `fsync` or by `close`, and what was to
-//! be written to that file after it is dropped.
+//! The owner lends a file for writing if nobody else has it open (`owner/lending.rs`). This mount answers writes to such a
+//! file at once and sends them to the owner in their order. Writes that follow each other are sent as one.
 //!
-//! An append, and a write that is to be on the disk, are waited for, as are all writes to files in which somebody locks
-//! ranges. So are the first ones: a file is lent when a program writes on from where it has written before.
+//! Requests of this mount that could see a write wait until the owner has it. Programs that open the file elsewhere wait in
+//! the owner's kernel, which has the loan called back. An error is reported once: by the next write, by `fsync` or by
+//! `close`. Later writes to the same file are dropped then.
+//!
+//! Programs still wait for appends, for synchronous writes, for writes to files in which ranges are locked, and for the
+//! first writes to a file: a file is lent when a program writes on from where it wrote before.
 use super::device::WatchedDevice;
 use super::loans::LoanOf;
 use super::names::NamesAsked;
@@ -32,12 +33,12 @@ const TOGETHER_MAX: usize = (1 << 20) - 4096;
 /// Bytes that wait of one file, and of all files of all mounts of this process.
 const FILE_BYTES_MAX: usize = 2 << 20;
 const BYTES_MAX: usize = 64 << 20;
-/// Those that wait.
+/// How many bytes wait now.
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 /// How long a recall waits for writes before the owner is asked what else it wants.
 const SETTLE_WAIT: Duration = Duration::from_millis(20);
 
-/// What is done after writes before it.
+/// A request that waits for earlier writes, or what sends writes.
 pub(super) type AfterWrites = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// See the module.
@@ -96,7 +97,7 @@ struct WaitsFor {
 
 /// How a request is dealt with.
 pub(super) enum InOrder {
-    /// At once. Whether the owner is asked to lend the file that is written to, and the error that is told in the end.
+    /// At once. `lends` says that the owner is asked to lend the file. `failed` is the error that is reported in the end.
     Now { lends: bool, failed: Option<Errno> },
     /// It is answered. What is left to do.
     Done(Option<AfterWrites>),
