@@ -13,6 +13,7 @@
 //! bytes take only those 8 µs.
 mod behind;
 mod borrowed;
+mod calls;
 mod device;
 mod held;
 mod loans;
@@ -47,7 +48,7 @@ use locks::LockAsked;
 use names::{KeptNames, NamesAsked};
 use pages::KernelPages;
 use places::{KnownPlaces, OfPlaces};
-use recent::{Known, RecentAnswers};
+use recent::RecentAnswers;
 use reply::ReplyAs;
 use request::{KernelAsks, KernelRequest};
 use rustc_hash::FxHashSet;
@@ -555,21 +556,10 @@ impl<R: Remote> View<R> {
         request: &KernelRequest<'_>,
         (op, is_covered): (&NodeOp, bool),
     ) -> Result<bool, Errno> {
-        let (known, unused) = self.recent.take(request.pid(), op, Instant::now());
-        self.forget_at_owner(unused);
-        match (known, op) {
-            (Known::Attributes(found), NodeOp::Lookup(_)) if is_covered => {
-                self.forget_at_owner(vec![(found.node, 1)]);
-            }
-            (Known::Attributes(found), op) if !is_covered => {
-                if let NodeOp::Lookup(at) = op {
-                    self.note_step(at, &found);
-                }
-                reply::reply(device, unique, how, FileAnswer::Node(found), &[])?;
-                return Ok(true);
-            }
-            (Known::NoXattr, _) if !is_covered => return Err(Errno::NODATA),
-            _ => {}
+        let by_recent =
+            self.answers_by_recent((device, unique), how, request.pid(), (op, is_covered));
+        if by_recent? {
+            return Ok(true);
         }
         if !is_covered && self.answers_by_names((device, unique), how, request, op)? {
             return Ok(true);
@@ -652,16 +642,7 @@ impl<R: Remote> View<R> {
             self.remote.ids().list(&mut list);
             bytes = &list;
         }
-        let is_status = matches!(how, ReplyAs::Entry | ReplyAs::Attributes);
-        if let (true, FileAnswer::Node(found)) =
-            (is_status && self.remote.has_sub_mounts(), &answer)
-        {
-            let unused = self.recent.note(pid, *found, finds, ahead, Instant::now());
-            self.forget_at_owner(unused);
-            if finds && found.is_mounted {
-                self.covered.found(found.node);
-            }
-        }
+        self.note_recent(pid, &how, finds, (&answer, ahead));
         let kept = match &answer {
             FileAnswer::Node(found) | FileAnswer::Created(found, _) => {
                 self.names.shown(found.node, Instant::now())

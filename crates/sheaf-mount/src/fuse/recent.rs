@@ -8,15 +8,26 @@
 //!
 //! A request for the attributes of a directory takes along what names lead to that the path is likely to go on with
 //! (`walks.rs`). The same rule holds for them: they answer the thread's next requests, in this order, and nothing else.
-use crate::message::{NodeAttributes, NodeName, NodeOp};
+//!
+//! A call that makes or removes a name has the kernel ask twice for the attributes of the directory: to walk through it, and
+//! to change it. The second time they only say whether the caller may, which the owner judges again when it is asked for
+//! the change. So the first answer is the second one as well, for a thread that is in such a call (`calls.rs`) and has asked for
+//! nothing but names since, within [`RIGHTS_MAX`].
+use super::calls::changes_names;
+use super::device::WatchedDevice;
+use super::reply::{ReplyAs, reply};
+use super::{Remote, View};
+use crate::message::{FileAnswer, NodeAttributes, NodeName, NodeOp};
 use rustc_hash::FxHashMap;
-use sheaf_core::lock;
+use sheaf_core::{Errno, lock};
 use std::collections::VecDeque;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// How long a thread may take from an answer to the next request of the same system call.
 const SAME_CALL_MAX: Duration = Duration::from_micros(500);
+/// How long the rights to a directory are known to a call that changes its names.
+const RIGHTS_MAX: Duration = Duration::from_millis(1);
 /// Threads that are remembered.
 const THREADS_MAX: usize = 1024;
 /// The extended attribute with the access control list.
@@ -26,7 +37,11 @@ const SECURITY: &[u8] = b"security.";
 
 /// See the module.
 #[derive(Default)]
-pub(super) struct RecentAnswers(Mutex<FxHashMap<u32, RecentAnswer>>);
+pub(super) struct RecentAnswers {
+    answers: Mutex<FxHashMap<u32, RecentAnswer>>,
+    /// The directory of which a thread was told last, and when.
+    directories: Mutex<FxHashMap<u32, (NodeAttributes, Instant)>>,
+}
 
 struct RecentAnswer {
     found: Option<NodeAttributes>,
@@ -61,7 +76,7 @@ impl RecentAnswers {
         if thread == 0 {
             return given(&ahead);
         }
-        let mut all = lock(&self.0);
+        let mut all = lock(&self.answers);
         let mut left = Vec::new();
         if all.len() >= THREADS_MAX {
             left = all.drain().flat_map(|(_, recent)| given(&recent.ahead)).collect();
@@ -74,7 +89,7 @@ impl RecentAnswers {
 
     /// What a thread's next request is answered with, and nodes that it was given and does not ask for.
     pub fn take(&self, thread: u32, op: &NodeOp, now: Instant) -> (Known, Vec<(u64, u64)>) {
-        let mut all = lock(&self.0);
+        let mut all = lock(&self.answers);
         let Some(mut recent) = all.remove(&thread) else { return (Known::Nothing, Vec::new()) };
         let known = match now.duration_since(recent.at) < SAME_CALL_MAX {
             true => recent.answers(op),
@@ -91,6 +106,38 @@ impl RecentAnswers {
             all.insert(thread, recent);
         }
         (known, Vec::new())
+    }
+
+    /// A thread was told of a directory.
+    pub fn note_directory(&self, thread: u32, found: NodeAttributes, now: Instant) {
+        if thread == 0 || found.mode & libc::S_IFMT != libc::S_IFDIR {
+            return;
+        }
+        let mut all = lock(&self.directories);
+        if all.len() >= THREADS_MAX {
+            all.clear();
+        }
+        all.insert(thread, (found, now));
+    }
+
+    /// What a thread has just been told of this directory, if it asks for no more than the right to change its names.
+    /// `is_change` says whether it is in a call that does.
+    pub fn take_directory(
+        &self,
+        thread: u32,
+        op: &NodeOp,
+        now: Instant,
+        is_change: impl FnOnce(u32) -> bool,
+    ) -> Option<NodeAttributes> {
+        let mut all = lock(&self.directories);
+        if matches!(op, NodeOp::Lookup(_)) {
+            return None;
+        }
+        let (found, at) = all.remove(&thread)?;
+        drop(all);
+        let NodeOp::Attributes { node, handle: None } = op else { return None };
+        let is_known = *node == found.node && now.duration_since(at) < RIGHTS_MAX;
+        (is_known && is_change(thread)).then_some(found)
     }
 }
 
@@ -114,6 +161,77 @@ impl RecentAnswer {
             }
             _ => Known::Nothing,
         }
+    }
+}
+
+impl<R: Remote> View<R> {
+    /// Answers what the owner has just said. Whether it has.
+    pub(super) fn answers_by_recent(
+        self: &Arc<Self>,
+        (device, unique): (&WatchedDevice, u64),
+        how: &ReplyAs,
+        thread: u32,
+        (op, is_covered): (&NodeOp, bool),
+    ) -> Result<bool, Errno> {
+        let now = Instant::now();
+        let (known, unused) = self.recent.take(thread, op, now);
+        self.forget_at_owner(unused);
+        let rights = self.recent.take_directory(thread, op, now, changes_names);
+        let found = match (known, op) {
+            (Known::Attributes(found), NodeOp::Lookup(_)) if is_covered => {
+                self.forget_at_owner(vec![(found.node, 1)]);
+                return Ok(false);
+            }
+            _ if is_covered => return Ok(false),
+            (Known::NoXattr, _) => return Err(Errno::NODATA),
+            (Known::Attributes(found), NodeOp::Lookup(at)) => {
+                self.note_step(at, &found);
+                found
+            }
+            (Known::Attributes(found), _) => {
+                if self.walks.is_some() {
+                    self.recent.note_directory(thread, found, now);
+                }
+                found
+            }
+            (Known::Nothing, _) => match rights {
+                Some(found) => found,
+                None => return Ok(false),
+            },
+        };
+        reply(device, unique, how, FileAnswer::Node(found), &[])?;
+        Ok(true)
+    }
+
+    /// Notes what the owner has said to a thread, and what names lead to in it.
+    pub(super) fn note_recent(
+        self: &Arc<Self>,
+        thread: u32,
+        how: &ReplyAs,
+        finds: bool,
+        (answer, ahead): (&FileAnswer, VecDeque<(NodeName, NodeAttributes)>),
+    ) {
+        if !self.remote.has_sub_mounts() {
+            return;
+        }
+        let now = Instant::now();
+        let unused = match (how, answer) {
+            (ReplyAs::Entry | ReplyAs::Attributes, FileAnswer::Node(found)) => {
+                if matches!(how, ReplyAs::Attributes) && self.walks.is_some() {
+                    self.recent.note_directory(thread, *found, now);
+                }
+                if finds && found.is_mounted {
+                    self.covered.found(found.node);
+                }
+                self.recent.note(thread, *found, finds, ahead, now)
+            }
+            // Where the kernel checks rights, it asks for those to what it has created before it is open.
+            (ReplyAs::Created, FileAnswer::Created(found, _)) if self.walks.is_some() => {
+                self.recent.note(thread, *found, true, ahead, now)
+            }
+            _ => return,
+        };
+        self.forget_at_owner(unused);
     }
 }
 
@@ -166,6 +284,41 @@ mod tests {
         assert_eq!(recent.take(1, &attributes, now + SAME_CALL_MAX).0, Known::Nothing);
         recent.note(0, found, true, VecDeque::new(), now);
         assert_eq!(recent.take(0, &attributes, now).0, Known::Nothing);
+    }
+
+    #[test]
+    fn rights_to_a_directory_are_known_to_the_call_that_changes_it() {
+        let (recent, now) = (RecentAnswers::default(), Instant::now());
+        let found = crate::own::attributes(7, 0o040_755, 1, crate::own::now());
+        let attributes = |node| NodeOp::Attributes { node, handle: None };
+        let look_up = NodeOp::Lookup(NodeName { parent: 7, name: b"f".to_vec() });
+        let take = |op: &NodeOp, now, is_change| recent.take_directory(1, op, now, |_| is_change);
+        let note = || recent.note_directory(1, found, now);
+        note();
+        assert_eq!(take(&look_up, now, true), None);
+        assert_eq!(take(&attributes(7), now, true), Some(found));
+        // Once.
+        assert_eq!(take(&attributes(7), now, true), None);
+        // Whoever shows attributes is told those of now.
+        note();
+        assert_eq!(take(&attributes(7), now, false), None);
+        assert_eq!(take(&attributes(7), now, true), None);
+        // Another directory, what was long ago, and what has changed something meanwhile.
+        note();
+        assert_eq!(take(&attributes(8), now, true), None);
+        note();
+        assert_eq!(take(&attributes(7), now + RIGHTS_MAX, true), None);
+        note();
+        let set = NodeOp::Sync { handle: 1, data_only: true };
+        assert_eq!(take(&set, now, true), None);
+        assert_eq!(take(&attributes(7), now, true), None);
+        // Another thread, one without a number, and what is no directory.
+        note();
+        assert_eq!(recent.take_directory(2, &attributes(7), now, |_| true), None);
+        recent.note_directory(0, found, now);
+        assert_eq!(recent.take_directory(0, &attributes(7), now, |_| true), None);
+        recent.note_directory(3, NodeAttributes { mode: 0o100_755, ..found }, now);
+        assert_eq!(recent.take_directory(3, &attributes(7), now, |_| true), None);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What the kernel asks for.
 use super::abi;
+use super::calls::said_of;
 use super::reply::ReplyAs;
 use crate::ids::ShownIds;
 use crate::message::{
@@ -322,8 +323,16 @@ fn lock_of(wanted: &abi::fuse_lk_in) -> Result<(u64, FileLock), Errno> {
 
 /// The groups of a process beside its first; none where the system does not show it.
 fn groups_of(pid: u32) -> Vec<u32> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let groups = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap_or_default();
+    let status = said_of(pid, "status");
+    // Whoever has none gets less.
+    status.map(|status| groups_in(&status)).unwrap_or_default()
+}
+
+/// The groups in a process's status, in which the name of the process may be any bytes but a line's end.
+fn groups_in(status: &[u8]) -> Vec<u32> {
+    let mut lines = status.split(|byte| *byte == b'\n');
+    let groups = lines.find_map(|line| line.strip_prefix(b"Groups:")).unwrap_or_default();
+    let groups = str::from_utf8(groups).unwrap_or_default();
     groups.split_ascii_whitespace().filter_map(|group| group.parse().ok()).collect()
 }
 
@@ -340,4 +349,17 @@ fn lock_kind(kind: u32) -> Result<FileLockKind, Errno> {
 /// A device by what the protocol has for its numbers.
 fn device_of(number: u32) -> u64 {
     rustix::fs::makedev((number >> 8) & 0xfff, (number & 0xff) | ((number >> 12) & 0xf_ff00))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_those_of_processes_of_any_name() {
+        let status = b"Name:\tGroups: 7 \xff\\n\nUmask:\t0022\nGroups:\t4 24 1000 \nNSpid:\t9\n";
+        assert_eq!(groups_in(status), [4, 24, 1000]);
+        assert!(groups_in(b"Groups:\t \n").is_empty());
+        assert!(groups_in(b"").is_empty());
+    }
 }

@@ -3,7 +3,8 @@
 //! The kernel asks for a path name by name, and before each for the attributes of the directory. Whoever has mounted for
 //! all users has the kernel check permissions, so the request for these attributes begins each walk. It takes the
 //! names that come next along: the name that the last walks have looked up in that directory, or the one
-//! that comes after it where a program goes through a listing. What the owner says of them answers the requests that
+//! that comes after it where a program goes through a listing, as often as it has looked up the one before (`ls -l` asks for each
+//! file several times). What the owner says of them answers the requests that
 //! follow in the same system call (`recent.rs`). A wrong guess costs the owner a look, and nobody else anything.
 use super::{Remote, View};
 use crate::message::{FileAnswer, NodeAttributes, NodeEntry, NodeName, NodeOp};
@@ -14,6 +15,8 @@ use std::sync::Mutex;
 
 /// Names of a path that are guessed.
 const GUESSED_MAX: usize = 6;
+/// Whoever looks a file up more often than that in a row looks it up again.
+const REPEATS_MAX: u32 = 4;
 /// Directories that are remembered, those of which the names are, and their names.
 const DIRECTORIES_MAX: usize = 4096;
 const LISTINGS_MAX: usize = 64;
@@ -38,6 +41,16 @@ struct LastStep {
     place: Option<usize>,
     /// It came after the name before it in the listing.
     goes_on: bool,
+    /// How often it was looked up in a row, and the name before it.
+    times: u32,
+    times_before: u32,
+}
+
+impl LastStep {
+    /// Whether this file is likely to be looked up again.
+    fn repeats(&self) -> bool {
+        self.directory.is_none() && (self.times < self.times_before || self.times > REPEATS_MAX)
+    }
 }
 
 impl Walks {
@@ -46,6 +59,10 @@ impl Walks {
         let state = lock(&self.0);
         let (mut names, mut node) = (Vec::new(), node);
         while let Some(last) = state.directories.get(&node).filter(|_| names.len() < GUESSED_MAX) {
+            if last.repeats() {
+                names.push(last.name.to_vec());
+                break;
+            }
             let next = last.place.filter(|_| last.goes_on || last.directory.is_none());
             let next = next.and_then(|at| state.listings.get(&node)?.get(at + 1));
             match (next, last.directory) {
@@ -72,6 +89,7 @@ impl Walks {
             if *last.name == *at.name {
                 last.directory = directory;
                 last.goes_on = false;
+                last.times = last.times.saturating_add(1);
                 return;
             }
             let listing = listings.get(&at.parent);
@@ -84,6 +102,7 @@ impl Walks {
                 false => listing.and_then(|all| all.iter().position(|name| is_next(name))),
             };
             (last.name, last.directory) = (at.name.as_slice().into(), directory);
+            (last.times, last.times_before) = (1, last.times);
             return;
         }
         if directories.len() >= DIRECTORIES_MAX {
@@ -92,8 +111,9 @@ impl Walks {
         let name: Box<[u8]> = at.name.as_slice().into();
         let listing = listings.get(&at.parent);
         let place = listing.and_then(|all| all.iter().position(|one| *one == name));
-        directories
-            .insert(at.parent, LastStep { name, directory, place, goes_on: place == Some(0) });
+        let (goes_on, times, times_before) = (place == Some(0), 1, 0);
+        let step = LastStep { name, directory, place, goes_on, times, times_before };
+        directories.insert(at.parent, step);
     }
 
     /// Entries of a directory were listed; the first ones come first.
@@ -217,6 +237,22 @@ mod tests {
         assert_eq!(guessed(1), "src/d1/d");
         walks.step(&at(3, "d"), None);
         assert_eq!(guessed(1), "src/d1");
+        // Each file is looked up as often as the one before it.
+        walks.listed(3, true, &[entry("a"), entry("b"), entry("c")]);
+        let mut guesses = Vec::new();
+        for name in ["a", "a", "b", "b", "c", "c"] {
+            walks.step(&at(3, name), None);
+            guesses.push(guessed(3));
+        }
+        assert_eq!(guesses, ["b", "b", "b", "c", "c", ""]);
+        // Who asks for the same file again and again goes on with it.
+        (0..REPEATS_MAX).for_each(|_| walks.step(&at(3, "c"), None));
+        assert_eq!(guessed(3), "c");
+        walks.step(&at(3, "x"), None);
+        assert_eq!(guessed(3), "x");
+        (0..2 * REPEATS_MAX).for_each(|_| walks.step(&at(3, "d"), None));
+        walks.step(&at(3, "b"), None);
+        assert_eq!(guessed(3), "b");
         // A directory that is looked up again is gone through; one of a listing is followed by the next.
         walks.listed(2, true, &[entry("d1"), entry("d2"), entry("d3")]);
         walks.step(&at(2, "d1"), Some(3));

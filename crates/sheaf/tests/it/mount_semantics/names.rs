@@ -1,5 +1,6 @@
 //! Names: of many who change one at the same time exactly one has done it.
-use super::hosts::{Over, ViewHosts, errno};
+use super::hosts::{Over, ViewHosts, errno, inside};
+use super::python::{Python, have_python};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use sheaf_testing::sessions::{turn, wait_until};
@@ -152,6 +153,15 @@ fn file_of_one_host_gets_no_name_on_another() {
     }
 }
 
+/// Answers of the owner h1 to the kernel of h2.
+fn answers(hosts: &ViewHosts) -> u64 {
+    let run = hosts.sheaf(2, &["--json", "status", "--mounts"]);
+    let all = run.stdout.lines().map(|line| serde_json::from_str(line).unwrap());
+    let of_host =
+        |record: &serde_json::Value| record["type"] == "mount" && record["part"] == "hosts/h1";
+    all.filter(of_host).map(|record| record["answered"].as_u64().unwrap()).sum()
+}
+
 /// The kernel asks for a path name by name; the names that the last walk has found come with the first one.
 #[test]
 fn path_that_was_walked_is_walked_in_one_request() {
@@ -160,13 +170,7 @@ fn path_that_was_walked_is_walked_in_one_request() {
     let Some(hosts) = ViewHosts::new(2) else { return };
     fs::create_dir_all(hosts.disk(1, "a/b/c/d/e")).unwrap();
     fs::write(hosts.disk(1, "a/b/c/d/e/f"), "").unwrap();
-    let answers = || {
-        let run = hosts.sheaf(2, &["--json", "status", "--mounts"]);
-        let all = run.stdout.lines().map(|line| serde_json::from_str(line).unwrap());
-        let of_host =
-            |record: &serde_json::Value| record["type"] == "mount" && record["part"] == "hosts/h1";
-        all.filter(of_host).map(|record| record["answered"].as_u64().unwrap()).sum::<u64>()
-    };
+    let answers = || answers(&hosts);
     // Six names and the directory above them would be seven. A thread that is slow between two of them asks again.
     wait_until("each walk takes less than four requests", || {
         let before = answers();
@@ -174,4 +178,60 @@ fn path_that_was_walked_is_walked_in_one_request() {
         assert_eq!(hosts.shell(2, &walk).code, Some(0));
         answers() - before < 4 * WALKS as u64
     });
+}
+
+/// The kernel asks for the rights to the directory twice, and for those to the file that it has made. The owner is asked for
+/// the directory, the name, the new file and its closing.
+#[test]
+fn rights_are_asked_for_once_when_a_file_is_made() {
+    const FILES: usize = 20;
+    let _turn = turn();
+    let Some(hosts) = ViewHosts::new(2) else { return };
+    fs::create_dir(hosts.disk(1, "d")).unwrap();
+    // A thread that is slow between two requests asks again.
+    let mut round = 0;
+    wait_until("each file takes less than five requests", || {
+        let before = answers(&hosts);
+        round += 1;
+        let files: String = (0..FILES).map(|file| format!(": > {round}-{file}; ")).collect();
+        assert_eq!(hosts.shell(2, &format!("cd h1/d; {files}")).code, Some(0));
+        answers(&hosts) - before < 5 * FILES as u64
+    });
+}
+
+/// What the kernel is told of rights alone is not shown to programs, and rights that somebody gives himself count at once.
+#[test]
+fn attributes_are_not_those_of_a_call_before() {
+    const USER: u32 = 4001;
+    let _turn = turn();
+    if !have_python() {
+        return;
+    }
+    let Some(hosts) = ViewHosts::new(2) else { return };
+    let disk = hosts.disk(1, "d");
+    fs::create_dir(&disk).unwrap();
+    std::os::unix::fs::chown(&disk, Some(USER), Some(USER)).unwrap();
+    let (at, again) =
+        (inside(1, "d"), r"def again(name):\n try: os.mkdir(name)\n except OSError: pass");
+    let mut root = Python::new(&hosts, 2);
+    root.must(&format!(
+        "exec('{again}'); disk = {disk:?}; os.chdir({at:?}); here = os.open('.', 0)"
+    ));
+    for number in 0..50 {
+        root.must(&format!(
+            "made = os.open('f{number}', os.O_CREAT | os.O_RDWR); os.truncate(disk + '/f{number}', 5); \
+             assert os.fstat(made).st_size == 5, os.fstat(made); os.close(made)"
+        ));
+        // The name is there, so nothing is made. Then there is another one.
+        root.must(&format!(
+            "again('f0'); os.mkdir(disk + '/d{number}'); assert os.fstat(here).st_nlink == 3 + {number}"
+        ));
+    }
+    let mut user = Python::of_user(&hosts, 2, USER, USER, "");
+    user.must(&format!("exec('{again}'); os.chdir({at:?})"));
+    for number in 0..50 {
+        user.must(&format!(
+            "os.chmod('.', 0o555); again('u{number}'); again('f0'); os.chmod('.', 0o755); os.mkdir('u{number}')"
+        ));
+    }
 }
