@@ -12,7 +12,7 @@
 //! A call that makes or removes a name has the kernel ask twice for the attributes of the directory: to walk through it, and
 //! to change it. The second time they only say whether the caller may, which the owner judges again when it is asked for
 //! the change. So the first answer is the second one as well, for a thread that is in such a call (`calls.rs`) and has asked for
-//! nothing but names since, within [`RIGHTS_MAX`].
+//! nothing but names and its access control list since, within [`RIGHTS_MAX`].
 use super::calls::changes_names;
 use super::device::WatchedDevice;
 use super::reply::{ReplyAs, reply};
@@ -130,7 +130,15 @@ impl RecentAnswers {
         is_change: impl FnOnce(u32) -> bool,
     ) -> Option<NodeAttributes> {
         let mut all = lock(&self.directories);
-        if matches!(op, NodeOp::Lookup(_)) {
+        let is_of_walk = match op {
+            NodeOp::Lookup(_) => true,
+            NodeOp::GetXattr { node, name, .. } => {
+                name == ACCESS_LIST
+                    && all.get(&thread).is_some_and(|(found, _)| found.node == *node)
+            }
+            _ => false,
+        };
+        if is_of_walk {
             return None;
         }
         let (found, at) = all.remove(&thread)?;
@@ -195,7 +203,11 @@ impl<R: Remote> View<R> {
                 found
             }
             (Known::Nothing, _) => match rights {
-                Some(found) => found,
+                Some(found) => {
+                    let unused = self.recent.note(thread, found, false, VecDeque::new(), now);
+                    self.forget_at_owner(unused);
+                    found
+                }
                 None => return Ok(false),
             },
         };
@@ -296,6 +308,8 @@ mod tests {
         let note = || recent.note_directory(1, found, now);
         note();
         assert_eq!(take(&look_up, now, true), None);
+        let list = |node| NodeOp::GetXattr { node, name: ACCESS_LIST.to_vec(), size: 100 };
+        assert_eq!(take(&list(7), now, true), None);
         assert_eq!(take(&attributes(7), now, true), Some(found));
         // Once.
         assert_eq!(take(&attributes(7), now, true), None);
@@ -311,6 +325,9 @@ mod tests {
         note();
         let set = NodeOp::Sync { handle: 1, data_only: true };
         assert_eq!(take(&set, now, true), None);
+        assert_eq!(take(&attributes(7), now, true), None);
+        note();
+        assert_eq!(take(&list(8), now, true), None);
         assert_eq!(take(&attributes(7), now, true), None);
         // Another thread, one without a number, and what is no directory.
         note();
