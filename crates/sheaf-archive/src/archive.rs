@@ -13,7 +13,7 @@ use crate::version::VersionError;
 use sheaf_core::{Errno, lock};
 use std::fmt::{self, Write as _};
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Why something of an archive cannot be read or written.
@@ -344,6 +344,15 @@ pub enum ArchiveEvent {
     },
 }
 
+/// What is said of an extended attribute that a file lacks.
+#[must_use]
+pub fn attribute_left(path: &Path, name: &[u8], errno: Errno) -> String {
+    let (path, name) = (path.display(), name.escape_ascii());
+    format!(
+        "{path}: its attribute {name} cannot be set: {errno}; of other files this is only counted"
+    )
+}
+
 impl fmt::Display for ArchiveEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -357,12 +366,9 @@ impl fmt::Display for ArchiveEvent {
             Self::Removes { path, dry_run: true } => {
                 write!(f, "{}: would be removed: it is not archived", path.display())
             }
-            Self::AttributeLeft { path, name, errno } => write!(
-                f,
-                "{}: its attribute {} cannot be set: {errno}; of other files this is only counted",
-                path.display(),
-                name.escape_ascii(),
-            ),
+            Self::AttributeLeft { path, name, errno } => {
+                f.write_str(&attribute_left(path, name, *errno))
+            }
             Self::Replaced { path, was } => {
                 write!(f, "{}: takes the place of what was archived as {was}", path.display())
             }

@@ -18,6 +18,7 @@ mod target;
 
 use crate::archive::{Archive, ArchiveError, ArchiveEvent};
 use crate::catalog::{ArchivedDirectory, Catalog, ContentPlace, DirectoryRows};
+use crate::left::{LeftAttributes, LeftTold, is_failure};
 use crate::path::ArchivePath;
 use crate::schedule::{MovedBytes, ScheduleLimits, ScheduleStats};
 use crate::store::Store;
@@ -28,12 +29,11 @@ use others::OthersRemover;
 use phases::FetchPool;
 use serde::{Deserialize, Serialize};
 use sheaf_core::{Errno, lock};
-use std::collections::HashSet;
 use std::ops::AddAssign;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use target::{FetchTarget, LeftAttributes};
+use target::FetchTarget;
 
 /// Directories that are asked of the catalog at once.
 const DIRECTORIES_AT_ONCE: usize = 1024;
@@ -124,9 +124,6 @@ struct FetchCounters {
     failed: AtomicU64,
 }
 
-/// Attributes of which one file is named each at most; beyond that they are counted.
-const ATTRIBUTES_TOLD_MAX: usize = 16;
-
 /// What is in the way of a file or directory and is not archived so: it is removed where all else was
 /// fetched, and then the file is fetched.
 #[derive(Default)]
@@ -172,7 +169,7 @@ struct FetchShared<'a> {
     /// The disk has no room for more.
     is_full: AtomicBool,
     /// Attributes that could not be set, and were told of.
-    attributes_told: Mutex<HashSet<Vec<u8>>>,
+    attributes_told: LeftTold,
     /// What is to be removed first, if anything is.
     in_the_way: InTheWay,
     counters: Arc<FetchCounters>,
@@ -240,7 +237,7 @@ pub fn fetch_watched(
         links: FetchLinks::default(),
         moved: MovedBytes::new(&options.limits),
         is_full: AtomicBool::new(false),
-        attributes_told: Mutex::default(),
+        attributes_told: LeftTold::default(),
         in_the_way: InTheWay::removed(options.delete && is_directory),
         counters: Arc::default(),
     };
@@ -437,20 +434,14 @@ impl FetchShared<'_> {
         }
     }
 
-    /// These attributes of a file could not be set. Of each the first is told. What this file system does not have, or this
-    /// user may not set, was not to be expected; anything else is a failure.
+    /// These attributes of a file could not be set. Of each the first is told.
     fn attributes_left(&self, path: &ArchivePath, left: LeftAttributes) {
         self.counters.attributes_left.fetch_add(left.len() as u64, Ordering::Relaxed);
-        let is_expected = |errno: &Errno| matches!(*errno, Errno::OPNOTSUPP | Errno::PERM);
-        if !left.iter().all(|(_, errno)| is_expected(errno)) {
+        if left.iter().any(|(_, errno)| is_failure(*errno)) {
             self.counters.failed.fetch_add(1, Ordering::Relaxed);
         }
-        for (name, errno) in left {
-            let mut told = lock(&self.attributes_told);
-            if told.len() < ATTRIBUTES_TOLD_MAX && told.insert(name.clone()) {
-                let path = self.path(path);
-                (self.told)(ArchiveEvent::AttributeLeft { path, name, errno });
-            }
+        for (name, errno) in self.attributes_told.first(left) {
+            (self.told)(ArchiveEvent::AttributeLeft { path: self.path(path), name, errno });
         }
     }
 

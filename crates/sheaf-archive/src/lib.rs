@@ -40,6 +40,7 @@ pub mod fuzzing;
 mod grep;
 mod hosts;
 mod lease;
+mod left;
 mod list;
 mod local;
 mod name;
@@ -59,7 +60,7 @@ mod version;
 mod walk;
 mod width;
 
-pub use archive::{Archive, ArchiveError, ArchiveEvent};
+pub use archive::{Archive, ArchiveError, ArchiveEvent, attribute_left};
 pub use catalog::{
     ArchivedDirectory, ArchivedObject, ArchivedPack, Catalog, CatalogError, Commit, ContentPlace,
     DirectoryChange, DirectoryRows, FileRights, LOG_VERSION, MemberClass, RestoredLog, TreeSource,

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use sheaf_archive::{
     ArchiveError, ArchiveGrep, ArchiveGrepOptions, ArchiveGrepOutput, FindError, FindExpression,
     FindNames, FindSettings, FindTime, GrepEvent, GrepPlace, LocalCopyEvent, LocalCopyOptions,
-    LocalCopyReport, copy_local,
+    LocalCopyReport, attribute_left, copy_local,
 };
 use sheaf_cli::output::json::Records;
 use sheaf_cli::output::{Output, Palette, printable};
@@ -365,6 +365,10 @@ impl WorkThread {
                     WorkTold::Failed(format!("{}: {doing}: {errno}", path.display()))
                 }
                 LocalCopyEvent::Failed(error) => WorkTold::Failed(error.to_string()),
+                // Whether it is a failure stands in the report.
+                LocalCopyEvent::AttributeLeft { path, name, errno } => {
+                    WorkTold::Begun(attribute_left(&own_path(&shown, &path), &name, errno))
+                }
             };
             // A copy that nobody waits for is done all the same.
             let _ = self.to.send(WorkPiece::Told(told));

@@ -3,7 +3,9 @@ use crate::counted;
 use crate::local::change::is_store;
 use crate::relocate::ArchiveCpArgs;
 use anyhow::{Context, Result};
-use sheaf_archive::{LocalCopyEvent, LocalCopyKeep, LocalCopyOptions, LocalCopyReport, copy_local};
+use sheaf_archive::{
+    LocalCopyEvent, LocalCopyKeep, LocalCopyOptions, LocalCopyReport, attribute_left, copy_local,
+};
 use sheaf_cli::exit::{Exit, Stop};
 use sheaf_cli::options::GlobalArgs;
 use sheaf_cli::output::{self, Output, printable};
@@ -35,6 +37,9 @@ pub fn run(names: &[&Path], args: &ArchiveCpArgs, global: &GlobalArgs) -> Result
             LocalCopyEvent::Begin { .. } => return,
             LocalCopyEvent::Copied { from, to } => return print(from, to),
             LocalCopyEvent::Failed(error) => error.to_string(),
+            LocalCopyEvent::AttributeLeft { path, name, errno } => {
+                attribute_left(&path, &name, errno)
+            }
         };
         output::tell(format_args!("sheaf: {}", printable(&text)));
     };

@@ -534,6 +534,34 @@ fn full_disk_is_named_and_nothing_half_stays() {
     assert_eq!(copied, Vec::<u64>::new());
 }
 
+/// With a list, the group's bits are the most that anybody of the list may.
+#[test]
+fn list_that_the_target_has_not_is_named_and_gives_the_group_nothing() {
+    let home = Home::new();
+    let (file, full) = (home.write("tree/f", "content"), home.path().join("ram"));
+    fs::create_dir(&full).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    let mut list = Command::new("setfacl");
+    list.args(["-m", "u:12345:rw"]).arg(&file);
+    if !list.output().is_ok_and(|output| output.status.success()) {
+        return sheaf_testing::skipped("there is no setfacl");
+    }
+    assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o660);
+    let mut mount = Command::new("mount");
+    mount.args(["-t", "ramfs", "none"]).arg(&full);
+    if !mount.output().is_ok_and(|output| output.status.success()) {
+        return sheaf_testing::skipped("this user may mount nothing");
+    }
+    let run = home.run(&["archive", "cp", "-a", "tree", "ram"]);
+    let copied = fs::metadata(full.join("tree/f")).map(|copied| copied.mode() & 0o777);
+    Command::new("umount").arg(&full).status().unwrap();
+    assert_eq!((run.code, copied.unwrap()), (Some(0), 0o600), "{run:?}");
+    let told = "sheaf: ram/tree/f: its attribute system.posix_acl_access cannot be set: \
+                Operation not supported (EOPNOTSUPP); of other files this is only counted\n";
+    assert!(run.stderr.starts_with(told), "{run:?}");
+    assert!(run.stderr.ends_with(", 1 attributes not kept\n"), "{run:?}");
+}
+
 #[test]
 fn dry_run_copies_nothing_and_counts_the_same() {
     for how in ["-a", "-an"] {

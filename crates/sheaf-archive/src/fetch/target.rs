@@ -4,6 +4,7 @@ use super::durable::WrittenFileSystems;
 use super::parts::PartMaker;
 use super::same::{FileIs, is_given};
 use crate::catalog::ArchivedDirectory;
+use crate::left::LeftAttributes;
 use crate::pack::member::{MemberAttributes, MemberKind, Xattrs};
 use crate::path::ArchivePath;
 use crate::save::source::xattrs_of;
@@ -46,9 +47,6 @@ pub(super) struct FetchTarget {
     /// What is to be synced.
     pub written: WrittenFileSystems,
 }
-
-/// Extended attributes that could not be set, by their names.
-pub(super) type LeftAttributes = Vec<(Vec<u8>, Errno)>;
 
 /// What is put in a directory.
 pub(super) enum PutFile {

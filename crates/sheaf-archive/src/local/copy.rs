@@ -11,10 +11,13 @@ mod target;
 mod tree;
 
 use crate::archive::ArchiveError;
+use crate::left::{LeftAttributes, LeftTold, is_failure};
 use file::FileCopier;
 use serde::{Deserialize, Serialize};
 use sheaf_core::{Errno, lock};
+use std::ffi::OsString;
 use std::ops::AddAssign;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use target::CopyTarget;
@@ -119,6 +122,15 @@ pub enum LocalCopyEvent<'a> {
     },
     /// Something was not copied, or not with all that it has.
     Failed(ArchiveError),
+    /// An extended attribute of a file could not be kept. Of other files this is only counted.
+    AttributeLeft {
+        /// The copy.
+        path: PathBuf,
+        /// The attribute.
+        name: Vec<u8>,
+        /// Why not. It is no failure where the file system has none, or where the user may not set it.
+        errno: Errno,
+    },
 }
 
 /// Who is told.
@@ -152,19 +164,30 @@ struct CopyShared<'a> {
     options: LocalCopyOptions,
     told: LocalCopyTold<'a>,
     report: Mutex<LocalCopyReport>,
+    attributes_told: LeftTold,
     files: FileCopier,
 }
 
 impl<'a> CopyShared<'a> {
     fn new(options: LocalCopyOptions, told: LocalCopyTold<'a>) -> Self {
-        let report = Mutex::default();
-        Self { options, told, report, files: FileCopier::new(options) }
+        let (report, attributes_told) = Default::default();
+        Self { options, told, report, attributes_told, files: FileCopier::new(options) }
+    }
+
+    /// These attributes of a file could not be kept. Of each the first is told.
+    fn attributes_left(&self, path: Vec<u8>, left: LeftAttributes) {
+        let path = PathBuf::from(OsString::from_vec(path));
+        let failed = u64::from(left.iter().any(|(_, errno)| is_failure(*errno)));
+        let attributes_left = left.len() as u64;
+        self.add(&LocalCopyReport { attributes_left, failed, ..LocalCopyReport::default() });
+        for (name, errno) in self.attributes_told.first(left) {
+            (self.told)(LocalCopyEvent::AttributeLeft { path: path.clone(), name, errno });
+        }
     }
 
     /// Something is not copied.
     fn failed(&self, path: Vec<u8>, doing: &'static str, errno: Errno) {
-        use std::os::unix::ffi::OsStringExt;
-        let path = PathBuf::from(std::ffi::OsString::from_vec(path));
+        let path = PathBuf::from(OsString::from_vec(path));
         lock(&self.report).failed += 1;
         (self.told)(LocalCopyEvent::Failed(ArchiveError::File { path, doing, errno }));
     }

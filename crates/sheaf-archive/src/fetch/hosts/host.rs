@@ -7,6 +7,7 @@ use crate::fetch::phases::{FetchGiver, FetchPool, GivenFetch};
 use crate::fetch::target::FetchTarget;
 use crate::fetch::{FetchCounters, FetchOptions, FetchShared, InTheWay};
 use crate::hosts::{HostFiles, HostStore, ToldNumbers};
+use crate::left::LeftTold;
 use crate::path::ArchivePath;
 use crate::save::SaveExclude;
 use crate::schedule::MovedBytes;
@@ -183,7 +184,7 @@ impl FetchInHand {
             links: FetchLinks::default(),
             moved: MovedBytes::new(&options.limits),
             is_full: AtomicBool::new(false),
-            attributes_told: Mutex::default(),
+            attributes_told: LeftTold::default(),
             in_the_way: InTheWay::default(),
             counters: self.counters.clone(),
         };

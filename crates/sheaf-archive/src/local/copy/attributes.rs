@@ -1,5 +1,6 @@
 //! What a copy has of its source beside the content.
 use super::LocalCopyKeep;
+use crate::left::LeftAttributes;
 use rustix::fs::{AtFlags, CWD, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
 use sheaf_core::Errno;
 use sheaf_core::files::{FileKind, Metadata, Timestamp};
@@ -10,6 +11,7 @@ const ACL_ACCESS: &CStr = c"system.posix_acl_access";
 const ACL_DEFAULT: &CStr = c"system.posix_acl_default";
 /// Bits that go where an owner cannot be kept.
 const SPECIAL_BITS: u32 = 0o7000;
+const GROUP_BITS: u32 = 0o070;
 /// Bytes of names or of a value at first, and at last, which is more than the kernel keeps.
 const XATTR_BYTES: usize = 1024;
 const XATTR_BYTES_MAX: usize = 1 << 20;
@@ -22,9 +24,9 @@ pub(super) struct KeptFile<'a> {
 }
 
 impl KeptFile<'_> {
-    /// Gives it owner, extended attributes, mode and times, in an order in which none undoes another. How
-    /// many attributes could not be kept.
-    pub fn set(&self, keep: LocalCopyKeep, is_root: bool) -> Result<u64, Errno> {
+    /// Gives it owner, extended attributes, mode and times, in an order in which none undoes another. Those
+    /// attributes that could not be kept.
+    pub fn set(&self, keep: LocalCopyKeep, is_root: bool) -> Result<LeftAttributes, Errno> {
         let mut mode = self.found.mode;
         // The owner first: another one takes away special bits and capabilities.
         if !self.own(is_root)? {
@@ -33,7 +35,7 @@ impl KeptFile<'_> {
         let is_file = self.found.kind == FileKind::File;
         let (from, to) =
             (AttributePlace::new(self.from, is_file), AttributePlace::new(self.to, is_file));
-        let mut left = 0;
+        let mut left = LeftAttributes::new();
         let names = match from.names() {
             Err(Errno::OPNOTSUPP) => Vec::new(),
             names => names?,
@@ -43,8 +45,13 @@ impl KeptFile<'_> {
         let names: Vec<_> = names.filter_map(|n| CStr::from_bytes_with_nul(n).ok()).collect();
         for name in &names {
             if is_acl(name) || keep == LocalCopyKeep::All {
-                left += u64::from(!copy_xattr(&from, &to, name));
+                let copied = copy_xattr(&from, &to, name);
+                left.extend(copied.err().map(|errno| (name.to_bytes().to_vec(), errno)));
             }
+        }
+        // The group's bits of a file with a list are the most that anybody of the list may.
+        if left.iter().any(|(name, _)| name == ACL_ACCESS.to_bytes()) {
+            mode &= !GROUP_BITS;
         }
         if self.found.kind != FileKind::Symlink {
             // A new file may have got one of its directory.
@@ -147,11 +154,16 @@ impl<'a> AttributePlace<'a> {
     }
 }
 
-/// Says whether the attribute is there; one that is gone by now is none that is missed.
-fn copy_xattr(from: &AttributePlace<'_>, to: &AttributePlace<'_>, name: &CStr) -> bool {
+/// An attribute that is gone by now is none that is missed.
+fn copy_xattr(
+    from: &AttributePlace<'_>,
+    to: &AttributePlace<'_>,
+    name: &CStr,
+) -> Result<(), Errno> {
     match from.value(name) {
-        Ok(value) => to.set(name, &value).is_ok(),
-        Err(errno) => errno == Errno::NODATA,
+        Ok(value) => to.set(name, &value),
+        Err(Errno::NODATA) => Ok(()),
+        Err(errno) => Err(errno),
     }
 }
 

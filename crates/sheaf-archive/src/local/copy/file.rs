@@ -4,6 +4,7 @@ use super::content::{ContentCopier, CopySide};
 use super::target::status;
 use super::tree::CopyRoot;
 use super::{LocalCopyKeep, LocalCopyOptions};
+use crate::left::LeftAttributes;
 use crate::path::ArchivePath;
 use crate::walk::names::{lstat_at, open_beneath};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
@@ -20,10 +21,10 @@ use std::sync::{Arc, Mutex};
 const ACCESS_BITS: u32 = 0o777;
 
 /// What came of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum FileCopied {
-    /// It is there, with so many bytes; so many attributes could not be kept.
-    Copied { bytes: u64, attributes_left: u64 },
+    /// It is there, with so many bytes, without these attributes.
+    Copied { bytes: u64, left: LeftAttributes },
     /// What was there stays.
     Skipped,
 }
@@ -175,7 +176,7 @@ impl FileCopier {
                 return Ok(FileCopied::Skipped);
             }
             let bytes = if found.kind == FileKind::File { found.size } else { 0 };
-            return Ok(FileCopied::Copied { bytes, attributes_left: 0 });
+            return Ok(FileCopied::Copied { bytes, left: Vec::new() });
         }
         if self.options.keeps_links() && found.nlink > 1 {
             // Whoever comes meanwhile waits for the first.
@@ -184,7 +185,7 @@ impl FileCopier {
             if let Some(first) = &*first
                 && link(first, to, there.as_ref()).map_err(Uncopied::written)?
             {
-                return Ok(FileCopied::Copied { bytes: 0, attributes_left: 0 });
+                return Ok(FileCopied::Copied { bytes: 0, left: Vec::new() });
             }
             if is_kept {
                 // Names that come are names of what stays.
@@ -203,10 +204,10 @@ impl FileCopier {
         self.single(from, found, to, there, room)
     }
 
-    /// Sets what a directory is like. How many attributes could not be kept.
-    pub fn finish(&self, kept: &KeptFile<'_>) -> Result<u64, Errno> {
+    /// Sets what a directory is like. Those attributes that could not be kept.
+    pub fn finish(&self, kept: &KeptFile<'_>) -> Result<LeftAttributes, Errno> {
         if self.options.keep == LocalCopyKeep::Nothing {
-            return Ok(0);
+            return Ok(Vec::new());
         }
         kept.set(self.options.keep, self.is_root)
     }
@@ -285,8 +286,8 @@ impl FileCopier {
             }
         };
         let kept = KeptFile { from: source.as_fd(), to: file.as_fd(), found: &found };
-        let attributes_left = self.finish(&kept).map_err(Uncopied::unlike)?;
-        Ok(FileCopied::Copied { bytes, attributes_left })
+        let left = self.finish(&kept).map_err(Uncopied::unlike)?;
+        Ok(FileCopied::Copied { bytes, left })
     }
 
     /// An empty file of a name, and whether it is new. What is no regular file gives way to it.
@@ -350,12 +351,12 @@ impl FileCopier {
             }
         }
         if self.options.keep == LocalCopyKeep::Nothing {
-            return Ok(FileCopied::Copied { bytes: 0, attributes_left: 0 });
+            return Ok(FileCopied::Copied { bytes: 0, left: Vec::new() });
         }
         let file = to.open(OFlags::PATH | OFlags::NOFOLLOW, Mode::empty()).map_err(written)?;
         let kept = KeptFile { from: source, to: file.as_fd(), found };
-        let attributes_left = self.finish(&kept).map_err(Uncopied::unlike)?;
-        Ok(FileCopied::Copied { bytes: 0, attributes_left })
+        let left = self.finish(&kept).map_err(Uncopied::unlike)?;
+        Ok(FileCopied::Copied { bytes: 0, left })
     }
 }
 

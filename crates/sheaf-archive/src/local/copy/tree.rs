@@ -4,6 +4,7 @@ use super::file::{CopiedName, FileCopied, NameIn, Uncopied};
 use super::pool::{CopyPool, PoolShared};
 use super::target::{self, CopyPlace, CopyTarget};
 use super::{CopyShared, LocalCopyEvent, LocalCopyKeep, LocalCopyReport};
+use crate::left::LeftAttributes;
 use crate::path::ArchivePath;
 use crate::walk::names::{self, open_beneath};
 use crate::walk::{
@@ -150,6 +151,13 @@ impl CopyDirectory {
         shared.failed(self.path(before, name), doing, errno);
     }
 
+    /// A file of it, or with no name itself, lacks these attributes of its source.
+    fn attributes_left(&self, shared: &CopyShared<'_>, name: &[u8], left: LeftAttributes) {
+        if !left.is_empty() {
+            shared.attributes_left(self.path(&self.root.to_path, name), left);
+        }
+    }
+
     /// A file of it is copied, or with no names itself is made.
     fn copied(&self, shared: &CopyShared<'_>, name: &[u8], target: &[u8]) {
         if !shared.options.tells_names {
@@ -185,8 +193,8 @@ impl CopyDirectory {
         }
         let from = self.open_source().map_err(Uncopied::read)?;
         let kept = KeptFile { from: from.as_fd(), to: to.as_fd(), found };
-        let attributes_left = shared.files.finish(&kept).map_err(Uncopied::unlike)?;
-        shared.add(&LocalCopyReport { attributes_left, ..LocalCopyReport::default() });
+        let left = shared.files.finish(&kept).map_err(Uncopied::unlike)?;
+        self.attributes_left(shared, b"", left);
         Ok(())
     }
 }
@@ -230,10 +238,10 @@ impl CopyJob {
                     };
                     match done {
                         Ok(FileCopied::Skipped) => report.skipped += 1,
-                        Ok(FileCopied::Copied { bytes, attributes_left }) => {
+                        Ok(FileCopied::Copied { bytes, left }) => {
                             report.files += 1;
                             report.bytes += bytes;
-                            report.attributes_left += attributes_left;
+                            directory.attributes_left(shared, target, left);
                             directory.copied(shared, file, target);
                         }
                         Err(error) => {
@@ -257,7 +265,7 @@ impl CopyJob {
 /// What would come of a file where there is nothing yet.
 fn would_copy(found: &Metadata) -> FileCopied {
     let bytes = if found.kind == FileKind::File { found.size } else { 0 };
-    FileCopied::Copied { bytes, attributes_left: 0 }
+    FileCopied::Copied { bytes, left: Vec::new() }
 }
 
 /// Sources that are being copied.
