@@ -141,7 +141,11 @@ def stores(archive, top, scratch, cold):
     ]
     yield Contest(f"archive store, {'cold' if cold else 'warm'}", [
         Contestant("tar cf", ["tar", "cf", str(tar), str(top)], before=functools.partial(fresh, cold, tar)),
+        Contestant("tar --zstd -cf", ["tar", "--zstd", "-cf", str(tar), str(top)],
+                   before=functools.partial(fresh, cold, tar)),
         Contestant("sheaf store", archive("store", "--create", "--quiet", top, archive.name()),
+                   before=functools.partial(fresh, cold, archive.store)),
+        Contestant("sheaf store --plain", archive("store", "--create", "--quiet", "--plain", top, archive.name()),
                    before=functools.partial(fresh, cold, archive.store)),
         *rivals,
     ], baseline="tar cf", columns=COLUMNS, goal="0.25" if cold else "0.6; a tenth of restic and rclone")
