@@ -67,6 +67,8 @@ pub enum Intent {
     Change,
     /// Mount a view, in which each user acts as itself.
     View,
+    /// The same of one directory, whose host is said.
+    ViewOfOne,
 }
 
 /// A command before its tree runs: addresses can be resolved, nothing has been started.
@@ -130,7 +132,9 @@ impl Opening {
         self.output.announce(self.config().announcement.as_deref());
         self.output.note(self.config().note.as_deref())?;
         self.output.note(self.unused.as_deref())?;
-        self.output.note(session.and_then(|session| by_gate(session)).as_deref())?;
+        if deed != Intent::ViewOfOne {
+            self.output.note(session.and_then(|session| by_gate(session)).as_deref())?;
+        }
         Ok(self.output.note(other.as_deref())?)
     }
 
@@ -213,7 +217,7 @@ fn check_rights(session: &Session, deed: Intent) -> Result<()> {
         return refuse(why, "clients_may = \"write\"");
     }
     let is_root = rustix::process::geteuid().is_root();
-    if deed != Intent::View && is_root && !rights.may_be_root {
+    if !matches!(deed, Intent::View | Intent::ViewOfOne) && is_root && !rights.may_be_root {
         let why = format!("root of {host} is not root on its other hosts (EPERM)");
         return refuse(why, "clients_root = true");
     }

@@ -241,8 +241,11 @@ fn check(point: &Path) -> Result<PathBuf, String> {
     let said = |error: io::Error| Errno::from_io(&error).to_string();
     let place = point.canonicalize().map_err(said)?;
     let mut entries = place.read_dir().map_err(said)?;
-    if !mounts_below(&place).map_err(said)?.is_empty() {
-        return Err("something is mounted there: sheaf umount takes a view away".to_owned());
+    let there = mounts_below(&place).map_err(said)?;
+    if !there.is_empty() {
+        let is_view = there.iter().any(|mount| mount.view().is_some());
+        let remedy = if is_view { ": sheaf umount takes a view away" } else { "" };
+        return Err(format!("something is mounted there{remedy}"));
     }
     match entries.next() {
         None => Ok(place),

@@ -163,7 +163,8 @@ pub fn mount(args: &MountArgs, global: &GlobalArgs) -> Result<Exit> {
     let (ids, mut begun) = (ids(args)?, None);
     loop {
         let mut opening = Opening::begin(global)?;
-        opening.begin_to(Intent::View)?;
+        let intent = if args.directory.is_some() { Intent::ViewOfOne } else { Intent::View };
+        opening.begin_to(intent)?;
         check(&opening, global)?;
         opening.lift_deadline();
         let patience = ANSWER_MAX.min(opening.config().timeout.value);

@@ -131,6 +131,8 @@ mod tests {
             "/mnt",
         ];
         assert_eq!(of(&one).unwrap(), ours);
+        let named = ["mount.sheaf", "sheaf", "/sheaf", "-o", "session=lab"];
+        assert_eq!(of(&named).unwrap(), ["mount.sheaf", "mount", "--session=lab", "/sheaf"]);
         let here = ["mount.sheaf", "sheaf", "/sheaf", "-n", "-o", "rw", "-t", "sheaf"];
         assert_eq!(of(&here).unwrap(), ["mount.sheaf", "mount", "/sheaf"]);
         assert!(words_of(&["sheaf".into(), "mount".into()]).is_none());
