@@ -475,8 +475,8 @@ impl KnownNode {
 
     /// Whether its descriptor is let go: it is found again, holds another file system, or has no name left.
     fn rests(&mut self, served: &Served) -> bool {
-        let is_others = !served.is_own(self.id);
-        let is_let_go = self.as_open().is_some() || self.remember(served) || is_others;
+        // Where it is open, it may be closed and renamed before somebody asks again.
+        let is_let_go = self.remember(served) || !served.is_own(self.id);
         let is_nameless =
             |fd: &Arc<OwnedFd>| status(fd.as_fd()).is_ok_and(|found| found.nlink == 0);
         is_let_go || self.fd.as_ref().is_some_and(is_nameless)
@@ -588,6 +588,26 @@ mod tests {
     use super::*;
     use rustix::fs::CWD;
     use std::path::Path;
+
+    /// It may be somebody's working directory.
+    #[test]
+    fn renamed_directory_is_found_after_it_was_open_and_rested() {
+        let directory = tempfile::tempdir().unwrap();
+        let (from, to) = (directory.path().join("d"), directory.path().join("e"));
+        std::fs::create_dir(&from).unwrap();
+        let open =
+            |path: &Path| rustix::fs::openat(CWD, path, OFlags::PATH, Mode::empty()).unwrap();
+        let served = Arc::new(Served::new(open(directory.path())).unwrap());
+        let nodes = KnownNodes::new(served, b"").unwrap();
+        let node = nodes.found(open(&from), ROOT, b"d").unwrap().node;
+        let opened = Arc::new(open(&from));
+        nodes.state().nodes.get_mut(&node).unwrap().open.push(Arc::downgrade(&opened));
+        (0..2).for_each(|_| nodes.rest());
+        drop(opened);
+        std::fs::rename(&from, &to).unwrap();
+        let found = status(nodes.fd(node).unwrap().as_fd()).unwrap();
+        assert_eq!(found.id(), status(open(&to).as_fd()).unwrap().id());
+    }
 
     /// A client's kernel may know a removed file whose inode is already reused for another file.
     #[test]
