@@ -536,7 +536,7 @@ fn full_disk_is_named_and_nothing_half_stays() {
 
 /// With a list, the group's bits are the most that anybody of the list may.
 #[test]
-fn list_that_the_target_has_not_is_named_and_gives_the_group_nothing() {
+fn access_list_that_is_lost_is_named_and_narrows_the_mode() {
     let home = Home::new();
     let (file, full) = (home.write("tree/f", "content"), home.path().join("ram"));
     fs::create_dir(&full).unwrap();
