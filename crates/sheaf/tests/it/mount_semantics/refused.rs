@@ -56,6 +56,7 @@ fn place_that_is_missing_full_or_taken_is_refused() {
     // Where something of somebody else's is mounted.
     assert_eq!(hosts.shell_at(2, "/run", "mount -t tmpfs none view").code, Some(0));
     let taken = mount(&hosts, 2, POINT);
+    let why = format!("sheaf: {POINT}: something is mounted there\n");
     assert_eq!((taken.code == Some(0), taken.stderr), (false, why));
 }
 
