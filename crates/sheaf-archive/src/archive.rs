@@ -344,7 +344,7 @@ pub enum ArchiveEvent {
     },
 }
 
-/// What is said of an extended attribute that a file lacks.
+/// The message about an extended attribute that could not be set on a file.
 #[must_use]
 pub fn attribute_left(path: &Path, name: &[u8], errno: Errno) -> String {
     let (path, name) = (path.display(), name.escape_ascii());

@@ -9,12 +9,12 @@ const TOLD_MAX: usize = 16;
 /// The attributes of a file that could not be set, by their names.
 pub(crate) type LeftAttributes = Vec<(Vec<u8>, Errno)>;
 
-/// Those of which somebody was told.
+/// The names of lost attributes that were reported.
 #[derive(Default)]
 pub(crate) struct LeftTold(Mutex<HashSet<Vec<u8>>>);
 
 impl LeftTold {
-    /// Those of a file of which nobody was told before.
+    /// The attributes of a file whose names were not reported before.
     pub fn first(&self, left: LeftAttributes) -> LeftAttributes {
         let mut told = lock(&self.0);
         let is_first =

@@ -71,7 +71,10 @@ pub fn copy(args: &ArchiveCpArgs, global: &GlobalArgs) -> Result<Exit> {
     Ok(match asked {
         WorkOutcome { interrupted: true, .. } => Exit::Interrupted,
         WorkOutcome { hosts: 0, is_heard: false, .. } => Exit::Unreachable,
-        WorkOutcome { lost: 0, failed: 0, .. } => Exit::Success,
+        // Of attributes that are lost only the first of each name is told.
+        WorkOutcome { lost: 0, failed: 0, copied: LocalCopyReport { failed: 0, .. }, .. } => {
+            Exit::Success
+        }
         _ => Exit::Partial,
     })
 }

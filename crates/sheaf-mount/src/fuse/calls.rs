@@ -1,11 +1,11 @@
-//! In which system call a thread waits for an answer, as the list of processes says it.
+//! In which system call a thread waits for an answer, as `/proc` says it.
 //!
 //! No request says to which system call it belongs. As long as it is not answered, its thread is in that call.
 use std::ffi::c_long;
 use std::fs::File;
 use std::io::{self, Read};
 
-/// What the list of processes says of one takes no more, so that one call reads it.
+/// A file of `/proc/PID` that is read here fits, so one call reads it.
 const SAID_BYTES: usize = 4096;
 
 /// Where the stacks of 64-bit programs are: above. The numbers of calls of 32-bit programs mean others.
@@ -21,7 +21,7 @@ pub(super) fn changes_names(thread: u32) -> bool {
     text.is_some_and(|text| is_change(&text))
 }
 
-/// What the list of processes says of a process or thread: the content of this file of its directory.
+/// The content of a file of `/proc/PID`, of a process or a thread.
 pub(super) fn said_of(thread: u32, what: &str) -> io::Result<Vec<u8>> {
     let mut said = Vec::with_capacity(SAID_BYTES);
     File::open(format!("/proc/{thread}/{what}"))?.read_to_end(&mut said)?;

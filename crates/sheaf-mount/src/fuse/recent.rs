@@ -39,7 +39,7 @@ const SECURITY: &[u8] = b"security.";
 #[derive(Default)]
 pub(super) struct RecentAnswers {
     answers: Mutex<FxHashMap<u32, RecentAnswer>>,
-    /// The directory of which a thread was told last, and when.
+    /// The last directory whose attributes a thread received, and when.
     directories: Mutex<FxHashMap<u32, (NodeAttributes, Instant)>>,
 }
 
@@ -108,7 +108,7 @@ impl RecentAnswers {
         (known, Vec::new())
     }
 
-    /// A thread was told of a directory.
+    /// A thread has received the attributes of a directory.
     pub fn note_directory(&self, thread: u32, found: NodeAttributes, now: Instant) {
         if thread == 0 || found.mode & libc::S_IFMT != libc::S_IFDIR {
             return;

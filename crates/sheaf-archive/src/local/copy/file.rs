@@ -23,7 +23,7 @@ const ACCESS_BITS: u32 = 0o777;
 /// What came of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum FileCopied {
-    /// It is there, with so many bytes, without these attributes.
+    /// It was copied: its bytes, and the attributes that it lost.
     Copied { bytes: u64, left: LeftAttributes },
     /// What was there stays.
     Skipped,
