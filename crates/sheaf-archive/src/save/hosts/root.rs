@@ -5,6 +5,7 @@
 mod contents;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 use super::message::{
     BeginSave, DeskAnswer, FromHost, HostRecord, LinkKey, MESSAGE_BYTES, SaveItem, SourceIs,
@@ -31,6 +32,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
+use waiting::{WaitingDirectories, WaitingDirectory};
 
 /// Directories in one message at most.
 const WORKS_MAX: usize = 64;
@@ -125,24 +127,9 @@ struct RootHost {
 struct RootPool {
     hosts: Vec<usize>,
     sources: Option<Vec<SourceIs>>,
-    waiting: Vec<WaitingDirectory>,
+    waiting: WaitingDirectories,
     /// Directories that are archived as files, which make room for them when all else is stored.
     replaced: Vec<(WaitingDirectory, FileStamp)>,
-}
-
-/// A directory that nobody has in hand.
-struct WaitingDirectory {
-    source: u32,
-    path: ArchivePath,
-    files: Option<Vec<u32>>,
-    to: ArchivePath,
-    above: Option<Arc<SavedDirectory>>,
-    /// What is known of it by one that has begun it and was lost.
-    is: Option<Arc<SavedDirectory>>,
-    /// The last directory that was found in it.
-    found: Vec<u8>,
-    /// What was stored of it and committed.
-    kept: SaveReport,
 }
 
 /// A directory that a host has in hand.
@@ -360,7 +347,9 @@ impl SaveRoot {
         let pool = state.pool_of(host);
         let waiting = &mut state.pools[pool].waiting;
         // The last is given first. The files come before the directories, which make more work.
-        waiting.extend(directories.into_iter().rev());
+        for directory in directories.into_iter().rev() {
+            waiting.push(directory);
+        }
         if !files.is_empty() {
             let of = WaitingDirectory::new(0, ArchivePath::ROOT, to.clone(), None);
             waiting.push(WaitingDirectory { files: Some(files), ..of });
@@ -385,12 +374,18 @@ impl SaveRoot {
                 }
             }
             HostRecord::Found { id, name } => {
-                if let Some((pool, found)) = state.found(host, id, &name) {
-                    state.pools[pool].waiting.push(found);
+                let (pool, pools) = (state.pool_of(host), state.pools.len());
+                let waiting = &mut state.pools[pool].waiting;
+                if let Some(above) = state.hosts[host].found(id, &name)
+                    && !waiting.push_below(id, above, &name, pools)
+                {
+                    self.lose(state, host, TOO_MANY)?;
                 }
             }
             HostRecord::InTheWay { id, name, was } => {
-                if let Some((pool, found)) = state.found(host, id, &name) {
+                let pool = state.pool_of(host);
+                if let Some(above) = state.hosts[host].found(id, &name) {
+                    let found = above.below(&name);
                     self.in_the_way(state, (host, pool), found, was);
                 }
             }
@@ -538,13 +533,10 @@ impl SaveRoot {
         } else {
             // No other host sees these files. What is committed of them counts as stored all the
             // same.
-            let undone = std::mem::take(&mut state.pools[pool].waiting);
+            let (undone, kept) = state.pools[pool].waiting.take();
             let replaced = std::mem::take(&mut state.pools[pool].replaced);
-            let count = (undone.len() + replaced.len()).max(1) as u64;
-            state.failed(count);
-            for undone in undone {
-                state.report = state.report + undone.kept;
-            }
+            state.failed((undone + replaced.len()).max(1) as u64);
+            state.report = state.report + kept;
         }
         state.said(host, text);
         Ok(())
@@ -686,17 +678,21 @@ fn is_own(change: &DirectoryChange, path: &ArchivePath) -> bool {
     change.path == *path && change.tree.is_none() && !change.removed && change.is_valid()
 }
 
+const TOO_MANY: &str =
+    "more directories wait to be stored there than are kept in memory (1 GiB of all hosts)";
 const UNREADABLE: &str = "its answer is none: it is another version";
 
-impl WaitingDirectory {
-    fn new(
-        source: u32,
-        path: ArchivePath,
-        to: ArchivePath,
-        above: Option<Arc<SavedDirectory>>,
-    ) -> Self {
-        let (found, kept) = (Vec::new(), SaveReport::default());
-        Self { source, path, files: None, to, above, is: None, found, kept }
+impl RootHost {
+    /// A directory was found in one that the host has in hand, which is returned.
+    fn found(&mut self, id: u64, name: &[u8]) -> Option<&WaitingDirectory> {
+        // It becomes a part of a path: another value would lead out of the directory.
+        let given = self.given.get_mut(&id).filter(|_| FileName::is_name(name))?;
+        // They come in their order, so that who begins again finds nothing twice.
+        if *name <= given.of.found[..] {
+            return None;
+        }
+        given.of.found = name.to_vec();
+        Some(&given.of)
     }
 }
 
@@ -711,20 +707,6 @@ impl RootState {
 
     fn pool_of(&self, host: usize) -> usize {
         host.min(self.pools.len() - 1)
-    }
-
-    /// A directory that is in one which a host has in hand, and of which hosts it is.
-    fn found(&mut self, host: usize, id: u64, name: &[u8]) -> Option<(usize, WaitingDirectory)> {
-        // It becomes a part of a path: another value would lead out of the directory.
-        let pool = self.pool_of(host);
-        let given = self.hosts[host].given.get_mut(&id).filter(|_| FileName::is_name(name))?;
-        // They come in their order, so that who begins again finds nothing twice.
-        if *name <= given.of.found[..] {
-            return None;
-        }
-        given.of.found = name.to_vec();
-        let (path, to) = (given.of.path.join(name), given.of.to.join(name));
-        Some((pool, WaitingDirectory::new(given.of.source, path, to, given.of.is.clone())))
     }
 
     /// A host wants to store a name of a file with several.

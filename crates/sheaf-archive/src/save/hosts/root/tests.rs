@@ -11,6 +11,10 @@ const LIAR: usize = 0;
 const OTHER: usize = 1;
 
 fn root(below: &std::path::Path, is_shared: bool) -> SaveRoot {
+    root_of(below, is_shared, 2)
+}
+
+fn root_of(below: &std::path::Path, is_shared: bool, hosts: usize) -> SaveRoot {
     let store = LocalStore::create(&below.join("store")).unwrap();
     let catalog = Catalog::open(&below.join("catalog")).unwrap();
     let archive = Arc::new(Archive::new(Arc::new(store), catalog).unwrap());
@@ -33,7 +37,8 @@ fn root(below: &std::path::Path, is_shared: bool) -> SaveRoot {
         exclude: SaveExclude::default(),
         numbers: false,
     };
-    SaveRoot::new(archive, options, vec!["n1".to_owned(), "n2".to_owned()]).unwrap()
+    let hosts = (1..=hosts).map(|number| format!("n{number}")).collect();
+    SaveRoot::new(archive, options, hosts).unwrap()
 }
 
 /// Has a host begin, and returns the number and the place of its directory.
@@ -149,4 +154,26 @@ fn directory_that_cannot_be_and_links_of_nobody_cost_their_host() {
         say(&root, LIAR, &[lie]);
         assert!(matches!(root.next(LIAR).unwrap(), HostStep::Over));
     }
+}
+
+#[test]
+fn host_that_finds_directories_without_end_is_lost() {
+    let below = tempfile::tempdir().unwrap();
+    // Of many hosts each may have 8 MiB in memory.
+    let root = root_of(below.path(), false, 128);
+    let (id, _) = begin(&root, LIAR);
+    let (other, _) = begin(&root, OTHER);
+    say(&root, LIAR, &[HostRecord::Begun { id, is: directory() }]);
+    let name = |number: usize| format!("{number:0>255}").into_bytes();
+    for first in (0..(10 << 20) / 255).step_by(1000) {
+        let found = (first..first + 1000).map(|at| HostRecord::Found { id, name: name(at) });
+        say(&root, LIAR, &found.collect::<Vec<_>>());
+    }
+    assert!(matches!(root.next(LIAR).unwrap(), HostStep::Over));
+    let told = root.told();
+    let [(LIAR, HostTold::Said(why))] = &told[..] else { panic!("{} were told", told.len()) };
+    assert!(why.starts_with(TOO_MANY), "{why}");
+    say(&root, OTHER, &[HostRecord::Begun { id: other, is: directory() }]);
+    say(&root, OTHER, &[HostRecord::Done { id: other, report: SaveReport::default() }]);
+    assert!(matches!(root.next(OTHER).unwrap(), HostStep::Over));
 }
