@@ -126,8 +126,8 @@ pub use schedule::{
     ScheduleStats,
 };
 pub use store::{
-    LocalStore, Store, StoreCosts, StoreError, StoreKey, StoreWriter, StoredObject, TapeSimulator,
-    tape_simulator,
+    LocalStore, Store, StoreCosts, StoreError, StoreKey, StoreMemory, StoreWriter, StoredObject,
+    TapeSimulator, tape_simulator,
 };
 #[cfg(feature = "s3")]
 pub use store::{S3Access, S3Credentials, S3Encryption, S3Identity, S3Limits, S3Place, S3Store};

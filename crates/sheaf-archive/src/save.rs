@@ -252,6 +252,8 @@ struct SaveShared<'a> {
     /// Where it is known what is archived, and becomes so.
     desk: &'a dyn SaveDesk,
     options: SaveOptions,
+    /// What an object that is being written takes of a limit of memory.
+    writer_bytes: u64,
     exclude: &'a SaveExclude,
     told: &'a (dyn Fn(ArchiveEvent) + Sync),
     /// Where packs are that are read.
@@ -397,10 +399,13 @@ impl SaveRun<'_> {
         begin: impl for<'a> FnOnce(&'a SaveShared<'a>, &SavePool<'a>) -> Result<(), ArchiveError>,
     ) -> Result<SaveReport, ArchiveError> {
         let desk = CatalogDesk::new(self.archive, self.links);
+        let mut options = self.options;
+        let writer_bytes = options.limits.leave_to(self.archive.store());
         let shared = SaveShared {
             store: self.archive.store(),
             desk: &desk,
-            options: self.options,
+            options,
+            writer_bytes,
             exclude: self.exclude,
             told: self.told,
             room: VerifyRoom::default(),

@@ -118,6 +118,12 @@ pub trait Store: Send + Sync {
         1
     }
 
+    /// Keeps to a limit: of so much memory, what its writers take, and what is on its way.
+    fn share_memory(&self, bytes: u64) -> StoreMemory {
+        let _ = bytes;
+        StoreMemory::default()
+    }
+
     /// What its objects cost; nothing where an object more costs little.
     fn costs(&self) -> Option<StoreCosts> {
         None
@@ -142,6 +148,15 @@ pub fn tape_simulator() -> Option<TapeSimulator> {
     });
     #[cfg(not(feature = "tape"))]
     None
+}
+
+/// What a store takes of a limit of memory, beside what writes to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreMemory {
+    /// Bytes that one writer has at once.
+    pub writer_bytes: u64,
+    /// Bytes of all that is on its way, and of the store itself.
+    pub shared_bytes: u64,
 }
 
 /// What objects of a store cost.

@@ -3,7 +3,7 @@ use crate::archive::home;
 use sheaf_testing::home::Home;
 use std::fs;
 use std::os::unix::fs::FileExt;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -11,7 +11,11 @@ const MIB: u64 = 1 << 20;
 
 /// The most memory that a command had at once, in bytes.
 fn peak_of(home: &Home, args: &[&str]) -> u64 {
-    let mut command = home.command(args);
+    peak_of_command(home.command(args))
+}
+
+/// The same of a command with an environment of its own.
+pub fn peak_of_command(mut command: Command) -> u64 {
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let status = format!("/proc/{}/status", child.id());
     let mut peak = 0;
@@ -25,8 +29,8 @@ fn peak_of(home: &Home, args: &[&str]) -> u64 {
         }
         thread::sleep(Duration::from_millis(2));
     };
-    assert!(ended.success(), "{args:?}: {ended}");
-    assert!(peak > 0, "{args:?}");
+    assert!(ended.success(), "{command:?}: {ended}");
+    assert!(peak > 0, "{command:?}");
     peak
 }
 

@@ -1,4 +1,5 @@
 //! `sheaf archive` with a bucket of S3, as its user types it.
+use crate::archive_limits::peak_of_command;
 use sheaf_testing::S3Server;
 use sheaf_testing::home::{Home, Run};
 use std::fs;
@@ -332,4 +333,22 @@ fn s3_bucket_errors_do_not_reveal_the_secret() {
     assert_eq!(run(&same, "s3://none/a::"), (Some(4), said(text)));
     let text = "s3://a//b: a bucket is s3://BUCKET or s3://BUCKET/PREFIX";
     assert_eq!(run(&same, "s3://a//b::"), (Some(2), said(text)));
+}
+
+#[test]
+fn limit_of_memory_holds_for_what_is_sent() {
+    const MIB: u64 = 1 << 20;
+    let Some(place) = Place::new() else { return };
+    let content: Vec<u8> = (0..32 * MIB).map(|at| (at / 3) as u8).collect();
+    for number in 0..16 {
+        let directory = place.home.path().join(format!("many/{number}"));
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("file"), &content).unwrap();
+    }
+    let store = ["store", "--create", "--limit", "memory=80M", "many", STORE];
+    let stored = peak_of_command(place.command(&store));
+    assert!(stored < 90 * MIB, "store had {} MiB", stored / MIB);
+    let got = peak_of_command(place.command(&["get", "--limit", "memory=80M", STORE, "back"]));
+    assert!(got < 90 * MIB, "get had {} MiB", got / MIB);
+    assert_eq!(fs::read(place.home.path().join("back/many/7/file")).unwrap(), content);
 }

@@ -4,7 +4,9 @@ use super::{Lease, LeaseKind, LeaseTimes};
 use crate::archive::index_key;
 use crate::catalog::{Catalog, CatalogError, Commit, DirectoryChange};
 use crate::path::ArchivePath;
-use crate::store::{Store, StoreCosts, StoreError, StoreKey, StoreWriter, StoredObject};
+use crate::store::{
+    Store, StoreCosts, StoreError, StoreKey, StoreMemory, StoreWriter, StoredObject,
+};
 use sheaf_core::{Errno, lock};
 use std::collections::HashSet;
 use std::io::{self, Read, Write};
@@ -232,6 +234,10 @@ impl Store for LeasingStore {
 
     fn calls_at_once(&self) -> usize {
         self.inner.calls_at_once()
+    }
+
+    fn share_memory(&self, bytes: u64) -> StoreMemory {
+        self.inner.share_memory(bytes)
     }
 
     fn costs(&self) -> Option<StoreCosts> {

@@ -303,7 +303,7 @@ impl<'a> SavePool<'a> {
             host: None,
             place: [0].into(),
             lane: None,
-            needs: Needs { memory_bytes: TRANSFER_BYTES, store_connections: 1, ..Needs::default() },
+            needs: self.shared.needs(&[], 0),
             queue_bytes: PIECE_BYTES / 64,
             makes_bytes: 0,
             work: SaveTask::Given(files),
@@ -370,7 +370,7 @@ impl<'a> SavePool<'a> {
             SaveTask::List(directory, open) => self.list(id, &directory, open),
             SaveTask::Compare(directory, named) => self.compare(id, &directory, named),
             SaveTask::Transfer(directory, piece) => {
-                let used = stored_needs(&piece.files, self.shared.member_bytes_max());
+                let used = self.shared.needs(&piece.files, self.shared.member_bytes_max());
                 directory.transfer(piece)?;
                 directory.ended()?;
                 Ok(used)
@@ -378,7 +378,7 @@ impl<'a> SavePool<'a> {
             SaveTask::TransferLarge(directory, file) => {
                 directory.transfer_large(&file)?;
                 directory.ended()?;
-                Ok(stored_needs(std::slice::from_ref(&file), 0))
+                Ok(self.shared.needs(std::slice::from_ref(&file), 0))
             }
         }
     }
@@ -424,13 +424,14 @@ impl<'a> SavePool<'a> {
         }
         for file in std::mem::take(&mut piece.large) {
             directory.left.fetch_add(1, Ordering::Relaxed);
-            let needs = (stored_needs(std::slice::from_ref(&file), 0), PIECE_BYTES);
+            let needs = (self.shared.needs(std::slice::from_ref(&file), 0), PIECE_BYTES);
             let transfer = SaveTask::TransferLarge(directory.clone(), file);
             self.add(id, directory, Phase::Transfer, TaskKind::TransferLarge, needs, transfer);
         }
         if !piece.files.is_empty() {
             directory.left.fetch_add(1, Ordering::Relaxed);
-            let needs = (stored_needs(&piece.files, self.shared.member_bytes_max()), PIECE_BYTES);
+            let needs =
+                (self.shared.needs(&piece.files, self.shared.member_bytes_max()), PIECE_BYTES);
             let transfer = SaveTask::Transfer(directory.clone(), piece);
             self.add(id, directory, Phase::Transfer, TaskKind::Transfer, needs, transfer);
         }
@@ -457,21 +458,25 @@ impl<'a> SavePool<'a> {
     }
 }
 
-/// What storing files needs: what they have beside holes is read, and as much is written.
-fn stored_needs(files: &[NamedFile], member_bytes_max: u64) -> Needs {
-    let found = files.iter().filter_map(|file| file.found.as_ref().ok());
-    let longest = found.clone().map(|found| found.size).filter(|size| *size <= member_bytes_max);
-    let longest = longest.max().unwrap_or(0);
-    let bytes = found.map(|found| found.size.min(found.blocks.saturating_mul(DISK_BLOCK_BYTES)));
-    let bytes = bytes.fold(0, u64::saturating_add);
-    let files = files.len() as u64;
-    Needs {
-        memory_bytes: TRANSFER_BYTES + longest,
-        cpu_us: files * FILE_US + (bytes >> 20) * MEBIBYTE_US,
-        disk_bytes: bytes,
-        disk_operations: files.saturating_mul(3),
-        network_bytes: bytes,
-        store_connections: 1,
-        devices: 0,
+impl SaveShared<'_> {
+    /// What storing files needs: what they have beside holes is read, and as much is written.
+    fn needs(&self, files: &[NamedFile], member_bytes_max: u64) -> Needs {
+        let found = files.iter().filter_map(|file| file.found.as_ref().ok());
+        let longest =
+            found.clone().map(|found| found.size).filter(|size| *size <= member_bytes_max);
+        let longest = longest.max().unwrap_or(0);
+        let bytes =
+            found.map(|found| found.size.min(found.blocks.saturating_mul(DISK_BLOCK_BYTES)));
+        let bytes = bytes.fold(0, u64::saturating_add);
+        let files = files.len() as u64;
+        Needs {
+            memory_bytes: TRANSFER_BYTES + self.writer_bytes + longest,
+            cpu_us: files * FILE_US + (bytes >> 20) * MEBIBYTE_US,
+            disk_bytes: bytes,
+            disk_operations: files.saturating_mul(3),
+            network_bytes: bytes,
+            store_connections: 1,
+            devices: 0,
+        }
     }
 }

@@ -1,4 +1,5 @@
 //! What tasks need, and what a host has of it.
+use crate::store::Store;
 use std::time::Duration;
 
 /// Something that a host has only so much of.
@@ -121,6 +122,18 @@ impl ScheduleLimits {
             Some(limit) => self.with(Resource::Memory, limit - PROGRAM_BYTES.min(limit / 2)),
             None => *self,
         }
+    }
+
+    /// Leaves a store its part of the memory that tasks may have. How much each of its writers takes of the rest.
+    pub(crate) fn leave_to(&mut self, store: &dyn Store) -> u64 {
+        let (Some(limit), Some(tasks)) =
+            (self.of(Resource::Memory), self.of_tasks().of(Resource::Memory))
+        else {
+            return 0;
+        };
+        let memory = store.share_memory(tasks);
+        *self = self.with(Resource::Memory, limit.saturating_sub(memory.shared_bytes));
+        memory.writer_bytes
     }
 
     /// A part of the memory that tasks may have, up to so many bytes.

@@ -15,7 +15,7 @@ mod writer;
 pub use settings::{S3Access, S3Credentials, S3Encryption, S3Identity, S3Limits, S3Place};
 
 use super::key::is_part;
-use super::{Store, StoreError, StoreKey, StoreWriter, StoredObject};
+use super::{Store, StoreError, StoreKey, StoreMemory, StoreWriter, StoredObject};
 use bytes::Bytes;
 use failure::{S3Cause, S3Failure};
 use link::S3Link;
@@ -38,6 +38,8 @@ const MARK_TEXT: &str = "sheaf archive, version 1\nstore ";
 /// A mark has not more.
 const MARK_BYTES_MAX: u64 = 256;
 const OBJECTS: &str = "objects";
+/// What connections take in memory beside parts.
+const CONNECTIONS_BYTES: u64 = 4 << 20;
 /// Requests that are under way at once where many wait for them.
 const CALLS_AT_ONCE: usize = 16;
 /// Where objects end that any server has.
@@ -149,7 +151,7 @@ impl S3Store {
     /// An error of the store itself.
     fn failed(&self, failure: S3Failure, doing: &'static str) -> StoreError {
         let place = match failure.cause {
-            S3Cause::NoBucket => format!("s3://{}", self.link.place.bucket),
+            S3Cause::NoBucket | S3Cause::BucketName => format!("s3://{}", self.link.place.bucket),
             _ => self.link.place.to_string(),
         };
         failure.at(place, doing)
@@ -329,5 +331,10 @@ impl Store for S3Store {
 
     fn calls_at_once(&self) -> usize {
         CALLS_AT_ONCE
+    }
+
+    fn share_memory(&self, bytes: u64) -> StoreMemory {
+        let (part, room) = self.link.share_memory(bytes);
+        StoreMemory { writer_bytes: part, shared_bytes: room + CONNECTIONS_BYTES }
     }
 }

@@ -183,10 +183,13 @@ impl HostShared {
     /// Stores what is given until all is over.
     fn work(&self) {
         let told = |event| self.told(&event);
+        let mut options = self.options;
+        let writer_bytes = options.limits.leave_to(&*self.store);
         let shared = SaveShared {
             store: &*self.store,
             desk: &self.desk,
-            options: self.options,
+            options,
+            writer_bytes,
             exclude: &self.exclude,
             told: &told,
             room: VerifyRoom::default(),

@@ -3,6 +3,7 @@ use crate::store::StoreError;
 use object_store::client::{HttpError, HttpErrorKind};
 use sheaf_core::Errno;
 use std::error::Error;
+use std::fmt;
 use std::time::Duration;
 
 /// What a server said that refused something.
@@ -32,6 +33,7 @@ pub(super) enum S3Cause {
     /// The server does not know what was asked of it.
     Unknown,
     NoBucket,
+    BucketName,
     Key,
     Secret,
     Token,
@@ -60,12 +62,52 @@ pub(super) struct S3Failure {
     pub cause: S3Cause,
     /// How long the server asks to wait.
     pub wait: Option<Duration>,
+    /// What the server said, if it refused it.
+    said: Option<S3Said>,
+}
+
+/// The status of a refusal and its code, as far as it is one.
+#[derive(Clone, Copy, Debug)]
+struct S3Said {
+    status: u16,
+    code: [u8; CODE_BYTES_MAX],
+    code_bytes: usize,
+}
+
+/// No code of S3 is longer.
+const CODE_BYTES_MAX: usize = 48;
+
+impl S3Said {
+    fn of(refusal: &S3Refusal) -> Self {
+        // It is the server's text, and goes to a terminal.
+        let is_code =
+            |code: &&str| code.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.');
+        let text = Some(refusal.code.as_str()).filter(is_code).unwrap_or_default();
+        let mut code = [0; CODE_BYTES_MAX];
+        let code_bytes = text.len().min(CODE_BYTES_MAX);
+        code[..code_bytes].copy_from_slice(&text.as_bytes()[..code_bytes]);
+        Self { status: refusal.status, code, code_bytes }
+    }
+}
+
+impl fmt::Display for S3Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HTTP {}", self.status)?;
+        match str::from_utf8(&self.code[..self.code_bytes]) {
+            Ok(code) if !code.is_empty() => write!(f, " {code}"),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl S3Failure {
-    pub const SILENT: Self = Self { cause: S3Cause::Silent, wait: None };
-    pub const BROKEN: Self = Self { cause: S3Cause::Broken, wait: None };
-    pub const NO_ANSWER: Self = Self { cause: S3Cause::NoAnswer, wait: None };
+    pub const SILENT: Self = Self::new(S3Cause::Silent);
+    pub const BROKEN: Self = Self::new(S3Cause::Broken);
+    pub const NO_ANSWER: Self = Self::new(S3Cause::NoAnswer);
+
+    pub const fn new(cause: S3Cause) -> Self {
+        Self { cause, wait: None, said: None }
+    }
 
     /// What an error of the client's means.
     pub fn of(error: &object_store::Error) -> Self {
@@ -73,7 +115,8 @@ impl S3Failure {
         let mut failure = Self::NO_ANSWER;
         while let Some(error) = next {
             if let Some(refusal) = error.downcast_ref::<S3Refusal>() {
-                return Self { cause: refusal.cause(), wait: refusal.wait };
+                let said = Some(S3Said::of(refusal));
+                return Self { cause: refusal.cause(), wait: refusal.wait, said };
             }
             if let Some(http) = error.downcast_ref::<HttpError>() {
                 failure.cause = match http.kind() {
@@ -111,6 +154,7 @@ impl S3Failure {
             S3Cause::Unknown => ("the server does not know this request", Errno::OPNOTSUPP),
             S3Cause::Conflict => ("others write it all the time", Errno::AGAIN),
             S3Cause::NoBucket => ("there is no such bucket", Errno::NXIO),
+            S3Cause::BucketName => ("no bucket has such a name", Errno::INVAL),
             S3Cause::Key => ("the server does not know the access key", Errno::ACCES),
             S3Cause::Secret => ("the secret is not the access key's", Errno::ACCES),
             S3Cause::Token => ("the session token is not valid, or no longer", Errno::ACCES),
@@ -124,6 +168,15 @@ impl S3Failure {
             S3Cause::Broken => ("the connection breaks off again and again", Errno::IO),
             S3Cause::NoAnswer => ("what the server says is no answer", Errno::IO),
         };
+        // Who looks for the reason at the server needs its own word for it.
+        let is_own = matches!(
+            self.cause,
+            S3Cause::Refused | S3Cause::Denied | S3Cause::Fails | S3Cause::Unknown
+        );
+        let place = match self.said.filter(|_| is_own) {
+            Some(said) => format!("{place} ({said})"),
+            None => place,
+        };
         StoreError { place, doing, errno }
     }
 }
@@ -132,6 +185,7 @@ impl S3Refusal {
     fn cause(&self) -> S3Cause {
         match (&self.code[..], self.status) {
             ("NoSuchBucket", _) => S3Cause::NoBucket,
+            ("InvalidBucketName", _) => S3Cause::BucketName,
             ("NoSuchUpload", _) => S3Cause::NoUpload,
             ("InvalidAccessKeyId" | "XAdminUserNotFound", _) => S3Cause::Key,
             ("SignatureDoesNotMatch", _) => S3Cause::Secret,
@@ -156,5 +210,38 @@ impl S3Refusal {
             (_, 408 | 500..) => S3Cause::Fails,
             _ => S3Cause::Refused,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(status: u16, code: &str) -> String {
+        let refusal = S3Refusal { status, code: code.to_owned(), wait: None };
+        let (cause, said) = (refusal.cause(), Some(S3Said::of(&refusal)));
+        let failure = S3Failure { cause, wait: None, said };
+        failure.at("s3://bucket/a".to_owned(), "cannot be read").to_string()
+    }
+
+    #[test]
+    fn refusal_is_told_in_the_words_of_the_server() {
+        let refused = "the server refuses it: Input/output error (EIO)";
+        let denied = "cannot be read: Permission denied (EACCES)";
+        assert_eq!(
+            told(400, "BadDigest"),
+            format!("s3://bucket/a (HTTP 400 BadDigest): {refused}")
+        );
+        assert_eq!(told(403, ""), format!("s3://bucket/a (HTTP 403): {denied}"));
+        for hostile in ["\u{1b}]0;x\u{7}", "Bad\nDigest", "café"] {
+            assert_eq!(told(400, hostile), format!("s3://bucket/a (HTTP 400): {refused}"));
+        }
+        let long = told(400, &"A".repeat(1000));
+        assert!(long.len() < 130, "{long}");
+        // What has a sentence of its own needs no code.
+        let missing = "s3://bucket/a: cannot be read: No such file or directory (ENOENT)";
+        assert_eq!(told(404, "NoSuchKey"), missing);
+        let name = "s3://bucket/a: no bucket has such a name: Invalid argument (EINVAL)";
+        assert_eq!(told(400, "InvalidBucketName"), name);
     }
 }

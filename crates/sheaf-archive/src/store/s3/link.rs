@@ -4,6 +4,7 @@ use super::failure::{S3Cause, S3Failure};
 use super::http::S3Connector;
 use super::{S3Access, S3Limits, S3Place};
 use crate::store::StoreError;
+use bytes::Bytes;
 use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::path::Path;
 use object_store::{ClientOptions, RetryConfig};
@@ -13,6 +14,29 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{Semaphore, oneshot};
+
+/// A part of S3 is not shorter, but for the last.
+const PART_BYTES_MIN: usize = 5 << 20;
+/// Bytes on their way.
+struct Sending {
+    buffer: Vec<u8>,
+    link: Arc<S3Link>,
+}
+
+impl AsRef<[u8]> for Sending {
+    fn as_ref(&self) -> &[u8] {
+        &self.buffer
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        self.buffer.clear();
+        if self.buffer.capacity() > 0 {
+            lock(&self.link.spare).push(std::mem::take(&mut self.buffer));
+        }
+    }
+}
 
 /// What parts under way are counted in.
 pub(super) const ROOM_UNIT: usize = 1 << 10;
@@ -26,6 +50,10 @@ pub(super) struct S3Link {
     pub storage_class: Option<String>,
     /// For parts that are under way.
     pub room: Arc<Semaphore>,
+    /// Buffers of parts that were sent, for later ones: freed, the allocator would keep them for single threads.
+    spare: Mutex<Vec<Vec<u8>>>,
+    /// How much that is, and how long a part is, where there is a limit of memory.
+    memory: Mutex<(usize, usize)>,
     pub conditional: Arc<AtomicBool>,
     pub runtime: Handle,
     /// When the server may be asked again.
@@ -77,6 +105,7 @@ impl S3Link {
         }
         let s3 = builder.build().map_err(|_| failed("is no place of a server of S3"))?;
         let room = Arc::new(Semaphore::new(units(limits.room_bytes) as usize));
+        let memory = Mutex::new((limits.room_bytes, limits.part_bytes));
         let (place, not_before) = (place.clone(), Mutex::default());
         let storage_class = access.storage_class.clone();
         let link = Self {
@@ -85,6 +114,8 @@ impl S3Link {
             limits,
             storage_class,
             room,
+            spare: Mutex::default(),
+            memory,
             conditional,
             runtime,
             not_before,
@@ -97,6 +128,36 @@ impl S3Link {
             errno: Errno::NOKEY,
         })?;
         Ok(link)
+    }
+
+    /// Takes parts of so much memory, for one that is being filled and for those that are under way. How long a part
+    /// is, and how much is under way.
+    pub fn share_memory(&self, bytes: u64) -> (u64, u64) {
+        let mut memory = lock(&self.memory);
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let part = self.limits.part_bytes.min((bytes / 8).max(PART_BYTES_MIN));
+        let room = self.limits.room_bytes.min((bytes / 3).max(part));
+        let less = units(memory.0).saturating_sub(units(room));
+        // Nothing is under way before it is known what there is to do.
+        self.room.forget_permits(less as usize);
+        *memory = (room, part);
+        (part as u64, room as u64)
+    }
+
+    /// A buffer for a part.
+    pub fn buffer(&self) -> Vec<u8> {
+        lock(&self.spare).pop().unwrap_or_default()
+    }
+
+    /// What is to be sent, whose buffer comes back when it is.
+    pub fn sending(self: &Arc<Self>, buffer: Vec<u8>) -> Bytes {
+        Bytes::from_owner(Sending { buffer, link: self.clone() })
+    }
+
+    /// How much may be under way, and how long a part of this number is.
+    pub fn memory(&self, number: usize) -> (usize, usize) {
+        let (room, part) = *lock(&self.memory);
+        (room, part * (1 + number / S3Limits::PARTS_OF_ONE_SIZE))
     }
 
     /// The key of something of the store's.

@@ -43,7 +43,7 @@ impl S3Reader {
 
     /// All bytes of a range.
     pub fn whole(link: &Arc<S3Link>, path: Path, range: Range<u64>) -> Result<Vec<u8>, StoreError> {
-        let short = S3Failure { cause: S3Cause::Range, wait: None };
+        let short = S3Failure::new(S3Cause::Range);
         let short = link.failed(short, &path, DOING);
         let mut reader = match Self::open(link, path, range.start, Some(range.end)) {
             Err(error) if error.errno == short.errno => return Err(short),

@@ -191,11 +191,6 @@ impl S3Limits {
     pub const PARTS_MAX: usize = 10_000;
     /// After so many parts they are longer.
     pub const PARTS_OF_ONE_SIZE: usize = 1000;
-
-    /// Bytes of an object's part, of which the first is 0.
-    pub(super) fn part_bytes(&self, number: usize) -> usize {
-        self.part_bytes * (1 + number / Self::PARTS_OF_ONE_SIZE)
-    }
 }
 
 impl Default for S3Limits {

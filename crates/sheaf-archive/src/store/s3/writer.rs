@@ -51,7 +51,7 @@ impl S3Writer {
 
     /// How much is sent at once.
     fn part_bytes(&self) -> usize {
-        self.link.limits.part_bytes(self.upload.as_ref().map_or(0, |upload| upload.parts.len()))
+        self.link.memory(self.upload.as_ref().map_or(0, |upload| upload.parts.len())).1
     }
 
     /// Begins an upload in parts.
@@ -62,7 +62,7 @@ impl S3Writer {
             match head(link, &self.path).await {
                 Err(failure) if failure.cause == S3Cause::Missing => {}
                 Err(failure) => return Err(failure),
-                Ok(_) => return Err(S3Failure { cause: S3Cause::Taken, wait: None }),
+                Ok(_) => return Err(S3Failure::new(S3Cause::Taken)),
             }
             let begin = || {
                 let attributes = self.attributes.clone();
@@ -84,12 +84,12 @@ impl S3Writer {
             return Err(failure);
         }
         if upload.parts.len() == S3Limits::PARTS_MAX {
-            return Err(S3Failure { cause: S3Cause::TooLong, wait: None });
+            return Err(S3Failure::new(S3Cause::TooLong));
         }
-        let bytes = Bytes::from(std::mem::take(&mut self.buffer));
+        let bytes = self.link.sending(std::mem::take(&mut self.buffer));
         upload.bytes += bytes.len() as u64;
         // A part that is larger than the whole room is sent when nothing else is.
-        let units = units(bytes.len()).min(units(self.link.limits.room_bytes));
+        let units = units(bytes.len()).min(units(self.link.memory(0).0));
         let room = self.link.wait(self.link.room.clone().acquire_many_owned(units));
         let room = room.expect("nobody closes it");
         let (link, path) = (self.link.clone(), self.path.clone());
@@ -221,7 +221,15 @@ impl Write for S3Writer {
             let sent = self.send_part();
             sent.map_err(|failure| io::Error::other(self.failed(failure)))?;
         }
-        let taken = bytes.len().min(self.part_bytes().saturating_sub(self.buffer.len()));
+        let part = self.part_bytes();
+        let taken = bytes.len().min(part.saturating_sub(self.buffer.len()));
+        // What grows by doubling would take more than a part. Pages that nobody writes to take nothing.
+        if self.buffer.capacity() < part {
+            if self.buffer.is_empty() {
+                self.buffer = self.link.buffer();
+            }
+            self.buffer.reserve_exact(part - self.buffer.len());
+        }
         self.buffer.extend_from_slice(&bytes[..taken]);
         Ok(taken)
     }
@@ -236,7 +244,7 @@ impl StoreWriter for S3Writer {
         if self.upload.is_some() {
             return self.complete();
         }
-        let bytes = Bytes::from(std::mem::take(&mut self.buffer));
+        let bytes = self.link.sending(std::mem::take(&mut self.buffer));
         let put = self.link.wait(put_new(&self.link, &self.path, &bytes, &self.attributes));
         put.map_err(|failure| self.failed(failure))
     }
