@@ -95,7 +95,8 @@ fn main() -> ExitCode {
 #[command(verbatim_doc_comment)]
 struct ArchiveArgs {
     /// The catalog: a file, or postgresql://USER@HOST:PORT/DATABASE, which many
-    /// may share [default: in the store]
+    /// may share [default: below
+    /// ~/.cache/sheaf/archives, one for each archive]
     #[arg(long, value_name = "CATALOG", global = true, env = "SHEAF_ARCHIVE_CATALOG")]
     #[arg(hide_env_values = true)]
     catalog: Option<OsString>,

@@ -75,14 +75,19 @@ pub fn run(args: &RepairArgs, global: &GlobalArgs) -> Result<Exit> {
 fn drop_from(number: u64, store: &Path, dry_run: bool, global: &GlobalArgs) -> Result<Exit> {
     let archive = place::open_cut_off(store)?;
     let applied = archive.catalog().applied()?;
-    if applied >= number {
-        let text = format!(
-            "the catalog knows what commit {number} said (it has taken in {applied}): the archive can be \
-             read and written with it, so nothing is given up"
-        );
-        return Err(Stop::usage(text).into());
-    }
-    let dropped = match archive.drop_log(number, dry_run) {
+    let is_known = applied >= number;
+    let dropped = match is_known {
+        true => archive.forget_lost(number, dry_run),
+        false => archive.drop_log(number, dry_run),
+    };
+    let dropped = match dropped {
+        Err(ArchiveError::Catalog(CatalogError::InOrder { .. })) if is_known => {
+            let text = format!(
+                "the catalog knows what commit {number} said (it has taken in {applied}), so nothing is given \
+                 up: where the log has lost it, sheaf archive repair --restore-log writes it again"
+            );
+            return Err(Stop::usage(text).into());
+        }
         Err(ArchiveError::Catalog(error @ CatalogError::InOrder { .. })) => {
             return Err(Stop::usage(error.to_string()).into());
         }
@@ -93,10 +98,16 @@ fn drop_from(number: u64, store: &Path, dry_run: bool, global: &GlobalArgs) -> R
         Output::new(global).records.write(&mut output::stdout(), &record)?;
     } else if !global.quiet {
         let verb = if dry_run { "would give up" } else { "gave up" };
+        let commits = counted(dropped, "commit", "commits");
+        if is_known {
+            output::tell(format_args!(
+                "sheaf: {verb} {commits} that only the catalog knew, from {number} on"
+            ));
+            return Ok(Exit::Success);
+        }
         output::tell(format_args!(
-            "sheaf: {verb} {} of the log, from {number} on; what they said is kept in the store \
-             (dropped), and packs that only they knew stay until the next repair",
-            counted(dropped, "commit", "commits"),
+            "sheaf: {verb} {commits} of the log, from {number} on; what they said is kept in the store \
+             (dropped), and packs that only they knew stay until the next repair"
         ));
     }
     Ok(Exit::Success)

@@ -125,11 +125,11 @@ pub struct StoreArgs {
 
     /// Of a directory at which another file system is mounted, store nothing but the
     /// directory
-    #[arg(long)]
+    #[arg(short = 'x', long)]
     pub one_file_system: bool,
 
     /// Only say what would be stored
-    #[arg(long)]
+    #[arg(short = 'n', long)]
     pub dry_run: bool,
 
     /// Have a bucket keep packs and large files in this storage class

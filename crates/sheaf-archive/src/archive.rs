@@ -497,6 +497,31 @@ pub(crate) fn read_index(
     }
 }
 
+/// The same, for who makes files of it: what the catalog knows of the pack is what the index says.
+pub(crate) fn read_index_to_fetch(
+    store: &dyn Store,
+    pack: &ArchivedPack,
+) -> Result<PackIndex, ArchiveError> {
+    let index = read_index(store, pack)?;
+    if !is_described(pack, &index) {
+        let why = PackError::damaged("its index is not the one that the catalog knows");
+        return Err(ArchiveError::Pack { place: pack.key(), why });
+    }
+    Ok(index)
+}
+
+/// Whether an index says what the catalog knows of its pack: how many members there are, of which modes and
+/// owners, how long they are, and the first and the last name.
+pub(crate) fn is_described(pack: &ArchivedPack, index: &PackIndex) -> bool {
+    let mut said = pack.clone();
+    said.describe(index);
+    let counted = (said.classes.as_deref(), pack.classes.as_deref());
+    let is_counted = pack.classes.is_none()
+        || counted.0.map(MemberClass::all_now) == counted.1.map(MemberClass::all_now);
+    said.classes.clone_from(&pack.classes);
+    said == *pack && is_counted
+}
+
 /// The index that is in a pack, where that is the one which the catalog knows; nothing if it cannot be
 /// had, for whatever reason.
 pub(crate) fn index_in(store: &dyn Store, row: &ArchivedPack) -> Option<PackIndex> {

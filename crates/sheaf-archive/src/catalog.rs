@@ -176,9 +176,23 @@ pub enum CatalogError {
         /// What has to be removed to forget them.
         remedy: String,
     },
+    /// The same, and what they stored is not there, either.
+    #[error(
+        "the store has lost what the catalog {place} knows, from commit {number} of the log to {last}, and what \
+         these stored, too: it is an earlier state of itself, as a copy or a snapshot. Bring the later one back, \
+         or go on from this one with sheaf archive repair --drop-log-from {number}"
+    )]
+    Gone {
+        /// Where the catalog is.
+        place: String,
+        /// The first commit that is not there.
+        number: u64,
+        /// The last one that the catalog knows.
+        last: u64,
+    },
     /// The tables are of another log.
     #[error(
-        "the catalog {place} is of another archive: its commit {number} is another one: name another \
+        "the catalog {place} is of another archive, or of another state of this one: its commit {number} is another one: name another \
          catalog, or {remedy}, and it is made again"
     )]
     OtherLog {
@@ -240,6 +254,7 @@ impl CatalogError {
             | Self::Unconnected { .. }
             | Self::Differs { .. }
             | Self::Lost { .. }
+            | Self::Gone { .. }
             | Self::OtherLog { .. } => Errno::BADMSG,
             Self::Version { .. } => Errno::OPNOTSUPP,
             Self::InOrder { .. } | Self::Invalid => Errno::INVAL,
@@ -279,6 +294,7 @@ impl CatalogError {
             | Self::Unconnected { .. }
             | Self::Differs { .. }
             | Self::Lost { .. }
+            | Self::Gone { .. }
             | Self::OtherLog { .. }
             | Self::InOrder { .. }
             | Self::Invalid

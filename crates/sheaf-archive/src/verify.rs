@@ -2,9 +2,11 @@
 //!
 //! The catalog is compared with the log, a pack with its index (tar headers, contents, the index
 //! within, the end), an object with its digest, and no name is archived twice.
-use crate::archive::{Archive, ArchiveError, index_key, read_index, read_index_beside};
+use crate::archive::{
+    Archive, ArchiveError, index_key, is_described, read_index, read_index_beside,
+};
 use crate::catalog::{
-    ArchivedObject, ArchivedPack, Catalog, CatalogError, ContentPlace, DirectoryRows, MemberClass,
+    ArchivedObject, ArchivedPack, Catalog, CatalogError, ContentPlace, DirectoryRows,
 };
 use crate::error::PackError;
 use crate::name::FileName;
@@ -400,13 +402,7 @@ impl Verifier<'_> {
             let why = PackError::damaged("something is behind its index");
             return Err(ArchiveError::Pack { place: key, why });
         }
-        let mut said = pack.clone();
-        said.describe(&index);
-        let counted = (said.classes.as_deref(), pack.classes.as_deref());
-        let is_counted = pack.classes.is_none()
-            || counted.0.map(MemberClass::all_now) == counted.1.map(MemberClass::all_now);
-        said.classes.clone_from(&pack.classes);
-        if said != *pack || !is_counted {
+        if !is_described(pack, &index) {
             let why = PackError::damaged("its index is not the one that the catalog knows");
             return Err(ArchiveError::Pack { place: pack.key(), why });
         }

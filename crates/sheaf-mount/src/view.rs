@@ -243,7 +243,7 @@ fn check(point: &Path) -> Result<PathBuf, String> {
     let mut entries = place.read_dir().map_err(said)?;
     let there = mounts_below(&place).map_err(said)?;
     if !there.is_empty() {
-        let is_view = there.iter().any(|mount| mount.view().is_some());
+        let is_view = there.iter().any(|mount| mount.view().as_deref() == Some(&place));
         let remedy = if is_view { ": sheaf umount takes a view away" } else { "" };
         return Err(format!("something is mounted there{remedy}"));
     }

@@ -10,7 +10,7 @@ use sheaf_cli::output::{self, printable};
 use sheaf_cli::session::end_at_signal;
 use std::collections::HashSet;
 use std::fs::File;
-use std::io::{BufWriter, IsTerminal, Write};
+use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
 use std::path::Path;
 
 const WRITE_BYTES: usize = 1 << 20;
@@ -21,7 +21,7 @@ pub fn run(args: &GetArgs, to: &Path, global: &GlobalArgs) -> Result<Exit> {
         args.names.iter().map(|name| Ok((ArchivedName::parse(name)?, is_of_contents(name))));
     let sources = named.collect::<Result<Vec<_>>>()?;
     if to.as_os_str() == "-" {
-        if std::io::stdout().is_terminal() {
+        if io::stdout().is_terminal() {
             return Err(Stop::usage("a tar is nothing for a terminal: say --to-tar FILE").into());
         }
         if global.json {
@@ -29,9 +29,16 @@ pub fn run(args: &GetArgs, to: &Path, global: &GlobalArgs) -> Result<Exit> {
             return Err(Stop::usage(text).into());
         }
         end_at_signal("interrupted: the tar is not whole");
-        let out = output::stdout_in_blocks();
-        let (report, _) = write(args, sources, out)?;
-        return ended(&report, global);
+        return match write(args, sources, WholeOutput(output::stdout())) {
+            // Of other errors than this one it is told at the end of each command.
+            Err(_) if output::is_over() && output::stdout_error().is_none() => {
+                let text = "sheaf: standard output: who reads it has gone: the tar is not whole";
+                output::tell(format_args!("{text}"));
+                Ok(Exit::Partial)
+            }
+            Err(_) if output::is_over() => Ok(Exit::Partial),
+            written => ended(&written?.0, global),
+        };
     }
     local::change::refuse_in_store(to)?;
     let named = || printable(&to.display().to_string());
@@ -54,6 +61,21 @@ pub fn run(args: &GetArgs, to: &Path, global: &GlobalArgs) -> Result<Exit> {
     part.as_file().sync_all().with_context(named)?;
     part.persist(to).map_err(|error| error.error).with_context(named)?;
     ended(&report, global)
+}
+
+/// Standard output that has to take all: of a tar, a part is worth nothing.
+struct WholeOutput(output::Stdout);
+
+impl Write for WholeOutput {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.0.write(bytes)?;
+        if output::is_over() { Err(ErrorKind::BrokenPipe.into()) } else { Ok(written) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()?;
+        if output::is_over() { Err(ErrorKind::BrokenPipe.into()) } else { Ok(()) }
+    }
 }
 
 fn ended(report: &FetchReport, global: &GlobalArgs) -> Result<Exit> {
@@ -93,6 +115,7 @@ fn write<W: Write>(
     }
     let mut report = tar.finish()?;
     report.failed += failed;
-    let out = out.into_inner().map_err(std::io::IntoInnerError::into_error)?;
+    out.flush()?;
+    let out = out.into_inner().map_err(io::IntoInnerError::into_error)?;
     Ok((report, out))
 }

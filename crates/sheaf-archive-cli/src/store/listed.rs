@@ -43,7 +43,7 @@ impl Iterator for Names {
             let failed = match read {
                 Ok(0) => return None,
                 Ok(_) if name.len() as u64 == NAME_BYTES_MAX => {
-                    Some(io::ErrorKind::InvalidFilename.into())
+                    Some(rustix::io::Errno::NAMETOOLONG.into())
                 }
                 Ok(_) => None,
                 Err(error) => Some(error),

@@ -1,8 +1,11 @@
 //! Catalogs: each machine and user has its own, of the log, and none is in a store.
 use crate::archive::home;
+use sheaf_testing::built;
 use sheaf_testing::home::{Home, Run};
+use sheaf_testing::program::have;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
@@ -102,6 +105,71 @@ fn catalog_that_another_user_could_exchange_is_not_used() {
     fs::set_permissions(at("sticky"), PermissionsExt::from_mode(0o1777)).unwrap();
     assert_eq!(of("sticky", &["ls", "s::"]).stderr, "");
     assert!(fs::read_dir(at("sticky/sheaf/archives")).unwrap().count() > 0);
+}
+
+/// By a list that was there before the store was.
+#[test]
+fn users_whom_a_default_list_names_share_a_store() {
+    if !rustix::process::geteuid().is_root() || !have("setfacl") {
+        return sheaf_testing::skipped("needs root, and the package acl");
+    }
+    let home = home();
+    let at = |name: &str| home.path().join(name);
+    let program = at("sheaf-archive");
+    fs::copy(built("sheaf-archive"), &program).unwrap();
+    fs::set_permissions(home.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let as_user = |user: u32, args: &[&str]| {
+        let cache = at(&format!("cache{user}"));
+        fs::create_dir_all(&cache).unwrap();
+        std::os::unix::fs::chown(&cache, Some(user), Some(4700)).unwrap();
+        let mut command = Command::new(&program);
+        command.arg("archive").args(args).current_dir(home.path()).env("XDG_CACHE_HOME", &cache);
+        command.env("HOME", &cache).uid(user).gid(4700);
+        Run::of(command.output().unwrap())
+    };
+    let setfacl = |list: &str, name: &str| {
+        let mut set = Command::new("setfacl");
+        let set = set.args(["-m", list, name]).current_dir(home.path()).status();
+        set.is_ok_and(|set| set.success())
+    };
+    for name in ["s", "own"] {
+        fs::create_dir(at(name)).unwrap();
+        std::os::unix::fs::chown(at(name), Some(4711), Some(4711)).unwrap();
+        fs::set_permissions(at(name), PermissionsExt::from_mode(0o700)).unwrap();
+    }
+    if !setfacl("g:4700:rwx,d:g:4700:rwx", "s") {
+        return sheaf_testing::skipped("needs a file system with access control lists");
+    }
+    fs::set_permissions(at("tree/a"), PermissionsExt::from_mode(0o644)).unwrap();
+    for (user, to) in [(4711, "s::/1"), (4712, "s::/2"), (0, "s::/3"), (4711, "s::/4")] {
+        let stored = as_user(user, &["store", "--create", "tree", to]);
+        assert_eq!(stored.code, Some(0), "{user}: {stored:?}");
+    }
+    for user in [4711, 4712] {
+        for args in [&["ls", "s::"][..], &["verify", "s::"], &["log", "s::"]] {
+            assert_eq!(as_user(user, args).code, Some(0), "{user}: {args:?}");
+        }
+        assert_eq!(as_user(user, &["cat", "s::/3/tree/a"]).stdout, "first\n");
+    }
+    for args in [&["rm", "-r", "s::/1"][..], &["forget", "--keep-last", "1", "s::"]] {
+        assert_eq!(as_user(4712, args).code, Some(0), "{args:?}");
+    }
+    assert_eq!(as_user(4711, &["repair", "--age", "0", "s::"]).code, Some(0));
+    assert_eq!(as_user(4711, &["verify", "s::"]).code, Some(0));
+    // Nobody else is let in.
+    let seen = fs::metadata(at("s/objects/log")).unwrap().permissions().mode();
+    assert_eq!(seen & 0o007, 0, "{seen:o}");
+    // Without a list it is the owner's alone, and a list that names nobody lets root in for nothing.
+    assert_eq!(as_user(4711, &["store", "--create", "tree", "own::"]).code, Some(0));
+    for list in ["d:u::rwx", "d:g::rwx"] {
+        let refused = as_user(0, &["store", "tree", "own::/root"]);
+        assert!(
+            refused.code == Some(4) && refused.stderr.contains("lock the owner"),
+            "{refused:?}"
+        );
+        assert!(setfacl(list, "own/objects"));
+    }
+    assert_eq!(fs::metadata(at("own/objects")).unwrap().permissions().mode() & 0o077, 0);
 }
 
 /// Two machines that share a store: each has its own catalog, and both say the same.

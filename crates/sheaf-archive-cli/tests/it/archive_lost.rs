@@ -207,6 +207,50 @@ fn log_is_not_written_of_the_catalog_of_another_archive() {
     assert_eq!(fs::read_dir(home.path().join("s/objects/log")).unwrap().count(), before);
 }
 
+/// As by a snapshot of its file system, or when a copy of it takes its place.
+#[test]
+fn store_that_was_put_back_goes_on_from_there() {
+    let home = home();
+    let run = |args: &[&str]| home.run(&[&["archive"], args].concat());
+    assert_eq!(run(&["store", "--create", "tree", "s::"]).code, Some(0));
+    let copy = |from: &str, to: &str| {
+        let copied = Command::new("cp").args(["-a", from, to]).current_dir(home.path()).status();
+        assert!(copied.unwrap().success());
+    };
+    copy("s", "before");
+    let commits = fs::read_dir(home.path().join("s/objects/log")).unwrap().count();
+    let first = commits + 1;
+    fs::write(home.path().join("tree/sub/later"), "later").unwrap();
+    assert_eq!(run(&["store", "tree", "s::"]).code, Some(0));
+    fs::rename(home.path().join("s"), home.path().join("after")).unwrap();
+    copy("before", "s");
+    let refused = run(&["store", "tree", "s::"]);
+    assert!(refused.code == Some(4) && refused.stderr.contains("--restore-log"), "{refused:?}");
+    let remedy = format!("sheaf archive repair --drop-log-from {first}");
+    let gone = run(&["repair", "--restore-log", "s::"]);
+    assert!(gone.code == Some(4) && gone.stderr.contains(&remedy), "{gone:?}");
+    let drop = |number: usize, more: &[&str]| {
+        let number = number.to_string();
+        run(&[&["repair", "--drop-log-from", &number, "s::"], more].concat())
+    };
+    let other = drop(commits, &[]);
+    assert!(other.code == Some(4) && other.stderr.contains(&remedy), "{other:?}");
+    let would = drop(first, &["--dry-run"]);
+    let told = format!("that only the catalog knew, from {first} on");
+    assert!(would.code == Some(0) && would.stderr.contains(&told), "{would:?}");
+    assert_eq!(run(&["store", "tree", "s::"]).code, Some(4));
+    let dropped = drop(first, &[]);
+    assert!(dropped.code == Some(0) && dropped.stderr.contains(&told), "{dropped:?}");
+    assert_eq!(run(&["verify", "s::"]).code, Some(0));
+    let stored = run(&["store", "tree", "s::"]);
+    assert_eq!((stored.code, &stored.stderr[..16]), (Some(0), "sheaf: stored 1 "), "{stored:?}");
+    assert_eq!(run(&["cat", "s::tree/sub/later"]).stdout, "later");
+    // Where all of it is there, nothing is given up.
+    let again = drop(first, &[]);
+    assert!(again.code == Some(2) && again.stderr.contains("nothing is given up"), "{again:?}");
+    assert_eq!(run(&["verify", "s::"]).code, Some(0));
+}
+
 /// Each command of the tutorial, and what it says.
 #[test]
 fn tutorial_says_what_happens() {

@@ -173,6 +173,22 @@ fn tar_goes_to_a_file_or_to_another_program() {
 }
 
 #[test]
+fn tar_whose_reader_goes_away_is_a_failure() {
+    let home = home();
+    fs::write(home.path().join("tree/long"), vec![7; 4 << 20]).unwrap();
+    let stored = home.run(&["archive", "store", "--create", "tree", "s::"]);
+    assert_eq!(stored.code, Some(0), "{stored:?}");
+    let piped = "for trap in 'trap - PIPE' 'trap \"\" PIPE'; do
+        ( eval \"$trap\"; sheaf archive get --to-tar - s::tree 2>err; echo $? >code ) | head -c 1000 >/dev/null
+        cat code err; done";
+    let told = "4\nsheaf: standard output: who reads it has gone: the tar is not whole\n";
+    assert_eq!(shell(&home, piped), told.repeat(2));
+    let full = shell(&home, "sheaf archive get --to-tar - s::tree 2>&1 >/dev/full || echo $?");
+    let told = "sheaf: standard output: No space left on device (ENOSPC)\n4\n";
+    assert_eq!(full, told);
+}
+
+#[test]
 fn wrong_lists_and_missing_names_are_told() {
     let home = home();
     let run = |args: &[&str]| home.run(&[&["archive", "store", "--create"], args].concat());

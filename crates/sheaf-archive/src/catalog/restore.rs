@@ -9,7 +9,7 @@ use crate::path::ArchivePath;
 use crate::store::{Store, StoreKey};
 use crate::version::remove_marks;
 use sheaf_core::Errno;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Directories that are looked at, and of which a commit says something, at once.
 const DIRECTORIES_AT_ONCE: usize = 512;
@@ -58,11 +58,12 @@ impl Catalog {
         let mut done = RestoredLog { from: last + 1, known, ..RestoredLog::default() };
         // It is looked through before anything is written: it may be of another archive.
         let mut present = Presence::default();
-        let (mut behind, mut removed) = (None, Vec::new());
+        let (mut behind, mut removed, mut is_of_log) = (None, Vec::new(), false);
         while let Some(piece) = self.changes_to(&made, behind.take())? {
             for change in &piece.changes {
                 present.look(store, change)?;
             }
+            is_of_log |= piece.has_same;
             done.directories += piece.changes.len() as u64;
             done.commits += u64::from(piece.changes.iter().any(|change| !change.removed));
             removed.extend(piece.changes.into_iter().filter(|change| change.removed));
@@ -70,7 +71,11 @@ impl Catalog {
         }
         done.commits += u64::from(!removed.is_empty());
         if present.found == 0 && present.missing > 0 {
-            return Err(self.other_log(known));
+            if !is_of_log {
+                return Err(self.other_log(known));
+            }
+            let (place, number) = (self.tables.place(), last + 1);
+            return Err(CatalogError::Gone { place, number, last: known });
         }
         if dry_run {
             return Ok(done);
@@ -89,6 +94,15 @@ impl Catalog {
         if !removed.is_empty() {
             made.append(store, &Commit { changes: removed })?;
         }
+        self.make_again(store)?;
+        Ok(done)
+    }
+
+    /// Makes the tables again of the log, whatever they say.
+    ///
+    /// # Errors
+    /// When the log cannot be read, or the tables cannot be written.
+    pub(crate) fn make_again(&mut self, store: &dyn Store) -> Result<(), CatalogError> {
         self.as_one(TablesUse::Writing, || {
             for table in ["directory", "pack", "object"] {
                 self.run(&format!("DELETE FROM {table}"), &[])?;
@@ -96,8 +110,7 @@ impl Catalog {
             self.run("UPDATE applied SET number = 0, later = 0", &[])
         })?;
         self.is_of_log = false;
-        self.catch_up_whole(store)?;
-        Ok(done)
+        self.catch_up_whole(store).map(drop)
     }
 
     /// Writes a commit behind the last one of tables that are as far as the log is.
@@ -118,7 +131,7 @@ impl Catalog {
         behind: Option<ArchivePath>,
     ) -> Result<Option<ChangedPiece>, CatalogError> {
         let (mut ours, mut theirs) = (Walked::new(self, behind.clone()), Walked::new(made, behind));
-        let (mut changes, mut last) = (Vec::new(), None);
+        let (mut changes, mut last, mut has_same) = (Vec::new(), None, false);
         while changes.len() < DIRECTORIES_AT_ONCE {
             let (one, other) = (ours.next()?, theirs.next()?);
             let (path, is, before) = match (one, other) {
@@ -138,6 +151,7 @@ impl Catalog {
                 }
                 (Some(_), None) => unreachable!("what is not there is behind all"),
             };
+            has_same |= is.as_ref().is_some_and(|rows| has_same_content(rows, &before));
             last = Some(path.clone());
             changes.extend(match is {
                 Some(rows) => change_of(path, &before, rows),
@@ -149,7 +163,7 @@ impl Catalog {
                 }),
             });
         }
-        Ok(last.map(|last| ChangedPiece { changes, last }))
+        Ok(last.map(|last| ChangedPiece { changes, last, has_same }))
     }
 }
 
@@ -157,6 +171,8 @@ impl Catalog {
 struct ChangedPiece {
     changes: Vec<DirectoryChange>,
     last: ArchivePath,
+    /// Both tables know some pack or object, which no two archives do.
+    has_same: bool,
 }
 
 impl Presence {
@@ -203,6 +219,16 @@ impl<'a> Walked<'a> {
         }
         Ok(self.waiting.next())
     }
+}
+
+/// Whether two directories have a pack or an object in common.
+fn has_same_content(one: &DirectoryRows, other: &DirectoryRows) -> bool {
+    let packs: HashSet<_> = other.packs.iter().map(|pack| pack.id).collect();
+    let places = other.objects.iter().filter_map(|object| object.place.as_ref());
+    let keys: HashSet<StoreKey> = places.flat_map(ContentPlace::keys).collect();
+    let mut places = one.objects.iter().filter_map(|object| object.place.as_ref());
+    one.packs.iter().any(|pack| packs.contains(&pack.id))
+        || places.any(|place| place.keys().iter().any(|key| keys.contains(key)))
 }
 
 /// What has to become of a directory, if anything.

@@ -3,7 +3,7 @@ use super::FetchShared;
 use super::resumed::{RESUMED_BYTES_MIN, resumed_name};
 use super::same::FileIs;
 use super::target::{FetchDirectory, PutFile, hands_acl_down};
-use crate::archive::{ArchiveError, ArchiveEvent, read_index};
+use crate::archive::{ArchiveError, ArchiveEvent, read_index_to_fetch};
 use crate::catalog::{ArchivedObject, ArchivedPack, DirectoryRows};
 use crate::name::FileName;
 use crate::pack::member::{MemberKind, PackId, PackedMember};
@@ -82,7 +82,7 @@ impl<'a> FetchWorker<'a> {
         }
         let may_have = |pack: &&ArchivedPack| (&pack.first[..]..=&pack.last[..]).contains(&name);
         for pack in rows.packs.iter().filter(may_have) {
-            let index = read_index(self.shared.store, pack)?;
+            let index = read_index_to_fetch(self.shared.store, pack)?;
             let members: Vec<_> = index.find(name).into_iter().cloned().collect();
             is_there |= !members.is_empty();
             if let Some(lost) = self.members(&mut to, above, pack, &members) {
@@ -123,7 +123,7 @@ impl<'a> FetchWorker<'a> {
         }
         let mut lost = Vec::new();
         for pack in &rows.packs {
-            match read_index(self.shared.store, pack) {
+            match read_index_to_fetch(self.shared.store, pack) {
                 Ok(index) => {
                     let is_left = |of: &PackedMember| self.excludes(path, &of.attributes.name);
                     if opened.is_none() && index.members.iter().all(is_left) {
@@ -188,7 +188,7 @@ impl<'a> FetchWorker<'a> {
         };
         for pack in now.packs.iter().filter(|pack| !is_known(pack)) {
             // Of one that cannot be read, either, nothing is found.
-            let Ok(index) = read_index(self.shared.store, pack) else { continue };
+            let Ok(index) = read_index_to_fetch(self.shared.store, pack) else { continue };
             let is_lost = |name: &[u8]| {
                 lost.iter().any(|lost| {
                     lost.names.as_ref().is_none_or(|names| names.iter().any(|lost| lost == name))

@@ -1,7 +1,7 @@
 //! What is archived as one tar, which is written as it comes: as `get` would make files, with paths.
 use super::exclude::{FetchExclude, FetchNames};
 use super::{DIRECTORIES_AT_ONCE, FetchReport, FetchShared, above_of};
-use crate::archive::{Archive, ArchiveError, ArchiveEvent, read_index};
+use crate::archive::{Archive, ArchiveError, ArchiveEvent, read_index_to_fetch};
 use crate::catalog::{ArchivedDirectory, ArchivedObject, ArchivedPack, DirectoryRows};
 use crate::content::ContentError;
 use crate::pack::BLOCK_BYTES;
@@ -129,7 +129,7 @@ impl<'a> FetchTar<'a> {
         }
         let may_have = |pack: &&ArchivedPack| (&pack.first[..]..=&pack.last[..]).contains(&name);
         for pack in rows.packs.iter().filter(may_have) {
-            let index = read_index(of.archive.store(), pack)?;
+            let index = read_index_to_fetch(of.archive.store(), pack)?;
             if let Some(member) = index.find(name) {
                 return self.members(of, &above, pack, std::slice::from_ref(member));
             }
@@ -163,7 +163,7 @@ impl<'a> FetchTar<'a> {
             }
         }
         for pack in &packs {
-            match read_index(of.archive.store(), pack) {
+            match read_index_to_fetch(of.archive.store(), pack) {
                 Ok(mut index) => {
                     index.members.retain(|member| !of.excludes(path, &member.attributes.name));
                     if !index.members.is_empty() {

@@ -1,7 +1,7 @@
 //! Commands that change the log itself: nobody may write to the archive meanwhile.
 use super::Removal;
 use crate::archive::{Archive, ArchiveError};
-use crate::catalog::{RestoredLog, drop_log};
+use crate::catalog::{CatalogError, RestoredLog, drop_log};
 
 impl Archive {
     /// As [`drop_log`], while no other command writes to the archive.
@@ -21,6 +21,26 @@ impl Archive {
     pub fn restore_log(&self, dry_run: bool) -> Result<RestoredLog, ArchiveError> {
         let _alone = self.alone(dry_run)?;
         Ok(self.catalog().restore_log(self.store(), dry_run)?)
+    }
+
+    /// Forgets commits from `from` on that the catalog knows, where the store has lost them and all that they stored.
+    /// How many there are.
+    ///
+    /// # Errors
+    /// When something of that is there, the store or the catalog cannot be used, or another command writes or removes.
+    pub fn forget_lost(&self, from: u64, dry_run: bool) -> Result<u64, ArchiveError> {
+        let _alone = self.alone(dry_run)?;
+        let mut catalog = self.catalog();
+        match catalog.restore_log(self.store(), true) {
+            Err(CatalogError::Gone { number, last, .. }) if number == from => {
+                if !dry_run {
+                    catalog.make_again(self.store())?;
+                }
+                Ok(last + 1 - number)
+            }
+            Ok(_) => Err(CatalogError::InOrder { number: from, fault: None }.into()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Has nobody else remove, and fails where somebody writes. A writer that begins meanwhile finds a log that it

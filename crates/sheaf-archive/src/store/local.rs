@@ -64,7 +64,7 @@ impl LocalStore {
             });
         }
         for part in [OBJECTS, UNNAMED] {
-            make_own_directories(&here.join(part)).map_err(failed)?;
+            make_directories(&here.join(part), mode_below(here, Mode::RWXU)).map_err(failed)?;
         }
         // It is there as a whole, so that a making that was cut off is begun again.
         let made = write_new(&here.join(UNNAMED), &here.join(MARK), MARK_TEXT.as_bytes());
@@ -124,7 +124,8 @@ impl LocalStore {
             Err(error) if error.kind() == ErrorKind::NotFound => self.made_within(above),
             there => there,
         }?;
-        match rustix::fs::mkdirat(&above, name, Mode::RWXU) {
+        let list = rustix::fs::fgetxattr_query(&above, DEFAULT_LIST);
+        match rustix::fs::mkdirat(&above, name, mode_within(list, Mode::RWXU)) {
             // Another process has made it; `within` refuses it if it is a link.
             Err(rustix::io::Errno::EXIST) => {}
             made => made?,
@@ -181,10 +182,42 @@ fn is_foreign(directory: &Path) -> io::Result<bool> {
     if !rustix::process::geteuid().is_root() || objects.symlink_metadata()?.uid() == 0 {
         return Ok(false);
     }
-    // A default ACL lets the owner read what root writes. `ERANGE` means that it is there, and
-    // longer than this buffer.
-    let list = rustix::fs::getxattr(&objects, "system.posix_acl_default", &mut [0u8; 256][..]);
-    Ok(!matches!(list, Ok(1..) | Err(rustix::io::Errno::RANGE)))
+    // A default list that names users or groups lets the owner read what root writes.
+    let mut list = [0; LIST_BYTES_MAX];
+    let bytes = match rustix::fs::getxattr(&objects, DEFAULT_LIST, &mut list[..]) {
+        Ok(bytes) => bytes,
+        // It is there, and longer.
+        Err(rustix::io::Errno::RANGE) => return Ok(false),
+        Err(_) => 0,
+    };
+    Ok(!names_somebody(&list[..bytes]))
+}
+
+/// The access control list that what is made in a directory gets.
+const DEFAULT_LIST: &str = "system.posix_acl_default";
+const LIST_BYTES_MAX: usize = 1024;
+
+/// Whether an access control list lets a user or a group read that it names (`linux/posix_acl_xattr.h`).
+fn names_somebody(list: &[u8]) -> bool {
+    let entries = list.get(4..).unwrap_or_default().chunks_exact(8);
+    let tags = entries.map(|entry| (entry[0], entry[2]));
+    tags.into_iter().any(|(tag, rights)| matches!(tag, 0x02 | 0x08) && rights & 4 != 0)
+}
+
+/// The mode of what is made in a directory. It is its owner's alone: what was nobody's to read is not in a file that
+/// anybody may read. But where the directory has a default list, that says who else may, and the mode must not
+/// take it back.
+fn mode_within(list: rustix::io::Result<usize>, own: Mode) -> Mode {
+    let of_group = Mode::from_raw_mode(own.as_raw_mode() >> 3);
+    match list {
+        Ok(1..) => own | of_group,
+        _ => own,
+    }
+}
+
+/// The same of a directory that is called by its path.
+fn mode_below(directory: &Path, own: Mode) -> Mode {
+    mode_within(rustix::fs::getxattr_query(directory, DEFAULT_LIST), own)
 }
 
 /// Whether nothing is in a directory, or what a making that was cut off has left.
@@ -244,7 +277,11 @@ fn link(
 
 /// Makes directories that are their owner's alone; the last one, if it was not there.
 pub(super) fn make_own_directories(directory: &Path) -> io::Result<Option<OwnedFd>> {
-    let made = sheaf_file::make_directories(directory, Mode::from_raw_mode(0o700));
+    make_directories(directory, Mode::RWXU)
+}
+
+fn make_directories(directory: &Path, mode: Mode) -> io::Result<Option<OwnedFd>> {
+    let made = sheaf_file::make_directories(directory, mode);
     Ok(made.map_err(|errno| io::Error::from_raw_os_error(errno.0))?.map(FoundFile::into_descriptor))
 }
 
@@ -391,8 +428,7 @@ impl Store for LocalStore {
 /// A file without a name, or with one that nobody looks for.
 pub(super) fn unnamed_file(directory: &Path) -> io::Result<(File, Option<PathBuf>)> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
-    // What was nobody's to read is not in a file that anybody may read.
-    let mode = Mode::RUSR | Mode::WUSR;
+    let mode = mode_below(directory, Mode::RUSR | Mode::WUSR);
     match rustix::fs::openat(CWD, directory, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, mode)
     {
         Ok(file) => return Ok((file.into(), None)),
@@ -403,7 +439,13 @@ pub(super) fn unnamed_file(directory: &Path) -> io::Result<(File, Option<PathBuf
     loop {
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = directory.join(format!("{}-{count}", std::process::id()));
-        match File::options().read(true).write(true).create_new(true).mode(0o600).open(&name) {
+        match File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(mode.as_raw_mode())
+            .open(&name)
+        {
             // Another machine's, or one of a process that was killed.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             opened => return Ok((opened?, Some(name))),

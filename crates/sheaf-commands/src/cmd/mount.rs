@@ -511,14 +511,24 @@ pub fn umount(args: &UmountArgs, _: &GlobalArgs) -> Result<Exit> {
     }
 }
 
-/// The path of a directory that may not answer: only the directory above it is looked at.
+/// The path of a directory that may not answer: only the directory above it is looked at, and where a link leads.
 fn absolute(point: &Path) -> Result<PathBuf> {
     let said = || printable(&point.to_string_lossy());
-    match (point.parent(), point.file_name()) {
-        (Some(above), Some(name)) => {
-            let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
-            Ok(above.canonicalize().with_context(said)?.join(name))
+    let mut point = point.to_owned();
+    for _ in 0..LINKS_MAX {
+        let (Some(above), Some(name)) = (point.parent(), point.file_name()) else {
+            return point.canonicalize().with_context(said);
+        };
+        let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
+        let above = above.canonicalize().with_context(said)?;
+        // Of a directory the kernel says by itself that it is no link.
+        match above.join(name).read_link() {
+            Ok(target) => point = above.join(target),
+            Err(_) => return Ok(above.join(name)),
         }
-        _ => point.canonicalize().with_context(said),
     }
+    Err(rustix::io::Errno::LOOP).with_context(said)
 }
+
+/// Links that lead to a directory at most, as for the kernel.
+const LINKS_MAX: usize = 40;

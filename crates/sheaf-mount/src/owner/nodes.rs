@@ -333,21 +333,31 @@ impl KnownNodes {
     /// A file of a file system that is mounted below the export, by its file handle. Nothing of the file system is kept
     /// open for that, so that it can be unmounted.
     fn by_handle(&self, node: u64, handle: &KernelHandle, depth: usize) -> Result<OwnedFd, Errno> {
-        let (mut top, mount) = (node, self.mount(node));
-        let mut left = depth;
-        loop {
-            let parent = self.state().nodes.get(&top).map(|known| known.parent);
-            let parent = parent.filter(|_| left > 0).ok_or(Errno::STALE)?;
-            if self.mount(parent) != mount {
-                break;
+        let mount = self.mount(node).ok_or(Errno::STALE)?;
+        for top in self.tops(mount) {
+            // Another one that is known as its top may be gone.
+            let Ok(top) = self.fd_within(top, depth) else { continue };
+            if let Some(opener) = as_process(|| HandleOpener::new(&top)) {
+                return as_process(|| opener.open(handle));
             }
-            (top, left) = (parent, left - 1);
         }
-        if top == node {
-            return Err(Errno::STALE);
+        Err(Errno::STALE)
+    }
+
+    /// The directories at which one was entered that is mounted below the export. The parents of a node do not lead
+    /// there: they may be gone, and the node somewhere else.
+    fn tops(&self, mount: (u64, u64)) -> Vec<u64> {
+        if self.mount(ROOT) == Some(mount) {
+            return vec![ROOT];
         }
-        let top = self.fd_within(top, left)?;
-        as_process(|| HandleOpener::new(&top).ok_or(Errno::STALE)?.open(handle))
+        let state = self.state();
+        let of = |node: &KnownNode| (node.id.0.0, node.id.2);
+        let is_above = |node: &KnownNode| match state.nodes.get(&node.parent) {
+            Some(parent) => of(parent) != mount,
+            None => node.parent == ROOT,
+        };
+        let tops = state.nodes.iter().filter(|(_, node)| of(node) == mount && is_above(node));
+        tops.map(|(number, _)| *number).collect()
     }
 
     /// The text of a link.

@@ -600,14 +600,25 @@ fn renamed_directory_of_a_second_file_system_is_found_again() {
     assert_eq!(python.must("open('f').read()"), "x");
     let server = hosts.server(1);
     let is_named = |fd: fs::DirEntry| {
-        fs::read_link(fd.path()).is_ok_and(|path| path.to_string_lossy().contains("/disk/a"))
+        fs::read_link(fd.path()).is_ok_and(|path| path.to_string_lossy().contains("/disk/"))
     };
-    wait_until("the descriptor is let go", || {
-        let open = fs::read_dir(format!("/proc/{}/fd", server.pid)).unwrap();
-        !open.flatten().any(is_named)
-    });
+    let let_go = || {
+        wait_until("the descriptor is let go", || {
+            let open = fs::read_dir(format!("/proc/{}/fd", server.pid)).unwrap();
+            !open.flatten().any(is_named)
+        });
+    };
+    let_go();
     owner("mv disk/a disk/c; mv disk/c/b disk/d");
     assert_eq!(python.ask("open('f').read()"), "ok x");
+    assert_eq!(python.ask("os.listdir('.')"), "ok ['f']");
+    // The one that it was in is gone, and forgotten.
+    owner("mkdir -p disk/p/q/r; printf y >disk/p/q/r/f");
+    python.must(&format!("os.chdir('{}')", inside(1, "disk/p/q/r")));
+    let moved = hosts.shell(2, "mv h1/disk/p/q/r h1/disk/r; rm -r h1/disk/p");
+    assert_eq!((moved.code, moved.stderr.as_str()), (Some(0), ""));
+    let_go();
+    assert_eq!(python.ask("open('f').read()"), "ok y");
     assert_eq!(python.ask("os.listdir('.')"), "ok ['f']");
     python.must("os.chdir('/')");
     wait_until("nobody uses it", || hosts.shell_at(1, EXPORT, "umount disk").code == Some(0));
