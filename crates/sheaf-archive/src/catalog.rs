@@ -105,6 +105,18 @@ pub enum CatalogError {
         /// The first that is there behind it.
         later: u64,
     },
+    /// The last commits of the log are not there, and a version is of one of them.
+    #[error(
+        "commit {number} of the archive's log is missing, as a version is of commit {marked}: bring {} back from a \
+         copy of the store",
+        log_key(*number)
+    )]
+    Cut {
+        /// The first one that is not there.
+        number: u64,
+        /// The last one of which there is a version.
+        marked: u64,
+    },
     /// A commit of the log is whole, and was written behind another one than is there before it.
     #[error(
         "commit {number} of the archive's log does not continue commit {}: one of them is of another \
@@ -251,6 +263,7 @@ impl CatalogError {
             Self::Damaged { .. }
             | Self::Snapshot { .. }
             | Self::Missing { .. }
+            | Self::Cut { .. }
             | Self::Unconnected { .. }
             | Self::Differs { .. }
             | Self::Lost { .. }
@@ -270,6 +283,7 @@ impl CatalogError {
             self,
             Self::Damaged { .. }
                 | Self::Missing { .. }
+                | Self::Cut { .. }
                 | Self::Unconnected { .. }
                 | Self::Lost { .. }
                 | Self::Version { .. }
@@ -291,6 +305,7 @@ impl CatalogError {
             | Self::Damaged { .. }
             | Self::Snapshot { .. }
             | Self::Missing { .. }
+            | Self::Cut { .. }
             | Self::Unconnected { .. }
             | Self::Differs { .. }
             | Self::Lost { .. }

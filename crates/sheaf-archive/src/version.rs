@@ -273,6 +273,11 @@ pub(crate) fn remove_marks(store: &dyn Store, from: u64) -> Result<(), StoreErro
     Ok(())
 }
 
+/// The last commit of which there is a version; 0 where there are none.
+pub(crate) fn last_marked(store: &dyn Store) -> Result<u64, StoreError> {
+    Ok(marks(store)?.iter().map(|mark| mark.number).max().unwrap_or(0))
+}
+
 /// Versions that are what the archive is now.
 pub(crate) fn versions_now(archive: &Archive) -> Result<Vec<PackId>, ArchiveError> {
     let last = archive.catalog().applied()?;

@@ -30,6 +30,7 @@ pub fn drop_log(store: &dyn Store, from: u64, dry_run: bool) -> Result<u64, Cata
         Some(
             CatalogError::Damaged { number, .. }
             | CatalogError::Missing { number, .. }
+            | CatalogError::Cut { number, .. }
             | CatalogError::Unconnected { number },
         ) if number == from => {}
         fault => {
@@ -46,6 +47,8 @@ pub fn drop_log(store: &dyn Store, from: u64, dry_run: bool) -> Result<u64, Cata
             keep(store, number)?;
             removed(store.remove(&log::key(number)))?;
         }
+        // What is no file is not among them, and would be in the way of the next commit.
+        removed(store.remove(&log::key(from)))?;
     }
     Ok(numbers.len() as u64)
 }

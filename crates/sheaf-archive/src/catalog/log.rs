@@ -15,7 +15,8 @@
 //! before a gap or damage, and an error.
 use super::{CatalogError, Checked, Commit};
 use crate::archive::unwritten;
-use crate::store::{Store, StoreKey};
+use crate::store::{Store, StoreError, StoreKey};
+use crate::version::last_marked;
 use sheaf_core::Errno;
 use std::io::Write;
 
@@ -74,15 +75,16 @@ pub(super) fn append(
 /// Reads this commit of the log, if it is there.
 pub(super) fn read(store: &dyn Store, number: u64) -> Result<Option<LoggedCommit>, CatalogError> {
     let key = key(number);
-    let Some(bytes) = size(store, &key)? else { return Ok(None) };
+    let Some(bytes) = size(store, number)? else { return Ok(None) };
     check_length(number, bytes)?;
-    decoded(number, &store.read(&key, 0..bytes)?).map(Some)
+    let read = store.read(&key, 0..bytes).map_err(|error| of_commit(number, error))?;
+    decoded(number, &read).map(Some)
 }
 
 /// The digest of this commit of the log, as it is written there; nothing where there is none.
 pub(super) fn digest(store: &dyn Store, number: u64) -> Result<Option<CommitDigest>, CatalogError> {
     let key = key(number);
-    let Some(bytes) = size(store, &key)? else { return Ok(None) };
+    let Some(bytes) = size(store, number)? else { return Ok(None) };
     let read = store.read(&key, bytes.saturating_sub(DIGEST_BYTES as u64)..bytes)?;
     let too_short = CatalogError::Damaged { number, why: "it is no commit" };
     read.try_into().map(Some).map_err(|_| too_short)
@@ -96,7 +98,7 @@ pub(super) fn has(store: &dyn Store, number: u64, digest: &[u8]) -> Result<bool,
         return Ok(true);
     }
     let key = key(number);
-    let Some(bytes) = size(store, &key)? else { return Ok(false) };
+    let Some(bytes) = size(store, number)? else { return Ok(false) };
     check_length(number, bytes)?;
     let read = store.read(&key, 0..bytes)?;
     let body = &read[..read.len().saturating_sub(DIGEST_BYTES)];
@@ -129,6 +131,26 @@ pub(super) fn gap(store: &dyn Store, number: u64) -> Result<Option<CatalogError>
     }
 }
 
+/// The same, also where a version is of this commit or a later one: then the log has lost its end.
+pub(super) fn gap_or_cut(
+    store: &dyn Store,
+    number: u64,
+) -> Result<Option<CatalogError>, CatalogError> {
+    match gap(store, number)? {
+        None => cut(store, number),
+        gap => Ok(gap),
+    }
+}
+
+/// That a version is of this commit or a later one, and this one is not there.
+pub(super) fn cut(store: &dyn Store, number: u64) -> Result<Option<CatalogError>, CatalogError> {
+    // Who needs versions is told where they cannot be listed.
+    let marked = last_marked(store).unwrap_or(0);
+    // A version is made when its commit is there.
+    let is_cut = size(store, number)?.is_none() && marked >= number;
+    Ok(is_cut.then_some(CatalogError::Cut { number, marked }))
+}
+
 /// That a commit is not there, but this later one.
 pub(super) fn gap_to(
     store: &dyn Store,
@@ -136,7 +158,7 @@ pub(super) fn gap_to(
     later: u64,
 ) -> Result<Option<CatalogError>, CatalogError> {
     // Where a later one was written meanwhile, this one was before it.
-    let is_gap = size(store, &key(later))?.is_some() && size(store, &key(number))?.is_none();
+    let is_gap = size(store, later)?.is_some() && size(store, number)?.is_none();
     Ok(is_gap.then_some(CatalogError::Missing { number, later }))
 }
 
@@ -169,6 +191,12 @@ pub(super) fn faults(
             Err(error) => return Err(error),
         };
     }
+    // What is no file is not listed.
+    match cut(store, last + 1) {
+        Ok(cut) => cut.into_iter().for_each(found),
+        Err(error) if error.is_of_log() => found(error),
+        Err(error) => return Err(error),
+    }
     Ok(())
 }
 
@@ -183,11 +211,19 @@ fn check_length(number: u64, bytes: u64) -> Result<(), CatalogError> {
     if bytes > COMMIT_BYTES_MAX { Err(too_long) } else { Ok(()) }
 }
 
-fn size(store: &dyn Store, key: &StoreKey) -> Result<Option<u64>, CatalogError> {
-    match store.size(key) {
+fn size(store: &dyn Store, number: u64) -> Result<Option<u64>, CatalogError> {
+    match store.size(&key(number)) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.errno == Errno::NOENT => Ok(None),
-        Err(error) => Err(error.into()),
+        Err(error) => Err(of_commit(number, error)),
+    }
+}
+
+/// What a commit cannot be read by: something else that has taken its place is damage of it.
+fn of_commit(number: u64, error: StoreError) -> CatalogError {
+    match error.errno {
+        Errno::BADMSG => CatalogError::Damaged { number, why: "it is no regular file" },
+        _ => error.into(),
     }
 }
 

@@ -97,14 +97,19 @@ impl Catalog {
             return self.catch_up_whole(store);
         }
         // What costs little is seen each time: one that is lost, and a gap that was found.
-        for later in if self.is_whole { [0; 2] } else { [last + 2, self.later()?] } {
+        if self.is_whole {
+            return Ok(last);
+        }
+        let later = self.later()?;
+        for later in [last + 2, later] {
             if later > last + 1
                 && let Some(missing) = log::gap_to(store, last + 1, later)?
             {
                 return Err(missing);
             }
         }
-        Ok(last)
+        let cut = if later > last { log::cut(store, last + 1)? } else { None };
+        cut.map_or(Ok(last), Err)
     }
 
     /// From now on all that is read is of the commit that is the last in the tables now, whatever others
@@ -195,7 +200,8 @@ impl Catalog {
         self.is_frozen = true;
     }
 
-    /// The first commit behind a gap of the log, where one was found; 0 where none was.
+    /// The first commit behind a gap of the log, where one was found, or the last one of which there is a version,
+    /// where the log has lost its end; 0 where neither was.
     fn later(&self) -> Result<u64, CatalogError> {
         let mut later = 0;
         self.tables.each("SELECT later FROM applied", &[], &mut |found| {
@@ -216,8 +222,9 @@ impl Catalog {
             if self.is_whole {
                 return Ok(last);
             }
-            if let Some(missing) = log::gap(store, last + 1)? {
-                if let CatalogError::Missing { later, .. } = missing
+            if let Some(missing) = log::gap_or_cut(store, last + 1)? {
+                if let CatalogError::Missing { later, .. } | CatalogError::Cut { marked: later, .. } =
+                    missing
                     && self.tables.is_bound()
                 {
                     // Who comes next finds these tables as full as they get, and does not list the log.

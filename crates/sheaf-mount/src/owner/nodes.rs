@@ -308,11 +308,13 @@ impl KnownNodes {
             (Some(handle), Some(opener)) => as_process(|| opener.open(handle)),
             _ => {
                 let depth = depth.checked_sub(1).ok_or(Errno::STALE)?;
-                let parent = self.fd_within(parent, depth)?;
-                let named = as_process(|| open_name(parent.as_fd(), &name));
-                let named = named.and_then(|named| is_same(&named).map(|()| named));
+                let named = self.fd_within(parent, depth);
+                let named = named.and_then(|within| {
+                    let named = as_process(|| open_name(within.as_fd(), &name))?;
+                    is_same(&named).map(|()| named)
+                });
                 match (named, &handle) {
-                    // It was renamed.
+                    // It was renamed, and the directory that it was in may be gone.
                     (Err(_), Some(handle)) => self.by_handle(node, handle, depth),
                     (named, _) => named,
                 }
