@@ -522,7 +522,11 @@ fn lost_log_keeps_what_versions_refer_to() {
     let place = Place::new();
     let (_, pack) = with_removed(&place);
     fs::remove_dir_all(place.path("store/objects/log")).unwrap();
-    let archive = Archive::new(place.open_store(), Catalog::in_memory().unwrap()).unwrap();
+    let refused = Archive::new(place.open_store(), Catalog::in_memory().unwrap()).err().unwrap();
+    assert!(refused.to_string().contains("as a version is of commit"), "{refused}");
+    let (archive, cut) =
+        Archive::to_read(place.open_store(), Catalog::in_memory().unwrap()).unwrap();
+    assert!(cut.is_some());
     let options = RepairOptions { age: Duration::ZERO, ..RepairOptions::default() };
     assert!(repair(&archive, options).is_err());
     assert!(pack.exists());
@@ -531,10 +535,16 @@ fn lost_log_keeps_what_versions_refer_to() {
     assert!(archive.at(&found[0]).is_err());
     // A new log in its place is another one.
     fs::remove_dir_all(place.path("store/objects/packs")).unwrap();
+    fs::rename(place.path("store/objects/versions"), place.path("away")).unwrap();
+    let archive = Archive::new(place.open_store(), Catalog::in_memory().unwrap()).unwrap();
     let fail = |event| panic!("{event:?}");
     let sources = [place.path("tree")];
-    sheaf_archive::save(&archive, &sources, &ArchivePath::ROOT, SaveOptions::default(), &fail)
-        .unwrap();
+    for to in ["a", "b", "c", "d"] {
+        let to = ArchivePath::ROOT.join(to.as_bytes());
+        sheaf_archive::save(&archive, &sources, &to, SaveOptions::default(), &fail).unwrap();
+    }
+    assert!(archive.catalog().applied().unwrap() >= found[0].number);
+    fs::rename(place.path("away"), place.path("store/objects/versions")).unwrap();
     let error = archive.at(&found[0]).err().unwrap();
     assert!(error.to_string().contains("has another one or none: forget it"), "{error}");
 }
