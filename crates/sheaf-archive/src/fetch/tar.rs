@@ -157,7 +157,9 @@ impl<'a> FetchTar<'a> {
         };
         let DirectoryRows { packs, objects, .. } = rows;
         for object in &objects {
-            if !of.excludes(path, &object.attributes.name) {
+            if !of.excludes(path, &object.attributes.name)
+                && !self.is_twice(of, path, &object.attributes)
+            {
                 self.uses(of, path)?;
                 self.object(of, path, object)?;
             }
@@ -165,7 +167,9 @@ impl<'a> FetchTar<'a> {
         for pack in &packs {
             match read_index_to_fetch(of.archive.store(), pack) {
                 Ok(mut index) => {
-                    index.members.retain(|member| !of.excludes(path, &member.attributes.name));
+                    index.members.retain(|PackedMember { attributes, .. }| {
+                        !of.excludes(path, &attributes.name) && !self.is_twice(of, path, attributes)
+                    });
                     if !index.members.is_empty() {
                         self.uses(of, path)?;
                     }
@@ -177,6 +181,20 @@ impl<'a> FetchTar<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Whether a link is a directory, too, which is told: who takes the tar apart could be led elsewhere by it.
+    fn is_twice(&mut self, of: &TarSource<'_>, above: &ArchivePath, is: &MemberAttributes) -> bool {
+        if !matches!(is.kind, MemberKind::Symlink { .. }) {
+            return false;
+        }
+        let path = above.join(&is.name);
+        match of.archive.catalog().directory(&path) {
+            Ok(None) => return false,
+            Ok(Some(_)) => self.failed(1, ArchiveError::Twice { path }),
+            Err(error) => self.failed(1, error.into()),
+        }
+        true
     }
 
     /// Something goes into a directory: where only some names are wanted, its header comes now.

@@ -3,11 +3,13 @@
 use crate::round::{path, settle};
 use crate::stores::StorePlace;
 use sheaf_archive::{
-    Archive, ArchiveError, ArchivePath, Catalog, FetchOptions, SaveOptions, VerifyOptions, Version,
-    VersionError, fetch, mark_version, save, verify, versions,
+    Archive, ArchiveError, ArchiveEvent, ArchivePath, Catalog, FetchNames, FetchOptions, FetchTar,
+    SaveOptions, ScheduleLimits, VerifyOptions, Version, VersionError, fetch, mark_version, save,
+    verify, versions,
 };
 use sheaf_core::lock;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -122,6 +124,76 @@ fn length_in_an_index_takes_no_memory() {
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     let peak: u64 = peak.trim().strip_suffix(" kB").unwrap().parse().unwrap();
     assert!(peak < HUGE >> 11, "{peak} KiB");
+}
+
+/// Who may get it as root gets no file with other rights than the catalog says.
+#[test]
+fn mode_in_an_index_alone_gives_no_rights() {
+    let (place, at) = stored(SaveOptions::default());
+    let index = objects(&place, "packs")
+        .into_iter()
+        .find(|file| file.to_str().unwrap().ends_with(".idx.0"))
+        .unwrap();
+    let (mut bytes, mut forged) = (fs::read(&index).unwrap(), 0);
+    let body = bytes.len() - 48;
+    let mode = fs::metadata(at.path().join("tree").join(std::str::from_utf8(NAME).unwrap()))
+        .unwrap()
+        .permissions()
+        .mode();
+    for from in 0..body - 4 {
+        if bytes[from..from + 4] == mode.to_le_bytes() {
+            bytes[from..from + 4].copy_from_slice(&0o104_755u32.to_le_bytes());
+            forged += 1;
+        }
+    }
+    assert_eq!(forged, 1);
+    let digest = *blake3::hash(&bytes[..body]).as_bytes();
+    bytes[body..body + DIGEST_BYTES].copy_from_slice(&digest);
+    fs::write(&index, bytes).unwrap();
+    assert_eq!(fetched(&place, at.path()).unwrap(), 0);
+    let name = std::str::from_utf8(NAME).unwrap();
+    assert!(!at.path().join("target/within/tree").join(name).exists());
+    let catalog = Catalog::open(&at.path().join("another")).unwrap();
+    let archive = Archive::new(place.open().unwrap(), catalog).unwrap();
+    assert_eq!(tar_of(&archive).0, 1);
+}
+
+/// A tar of `/tree`: how many files failed, why, and the tar.
+fn tar_of(archive: &Archive) -> (u64, Vec<String>, Vec<u8>) {
+    let (told, mut out) = (Mutex::new(Vec::new()), Vec::new());
+    let tell = |event| {
+        if let ArchiveEvent::Failed(error) = event {
+            lock(&told).push(error.to_string());
+        }
+    };
+    let mut tar = FetchTar::new(&mut out, FetchNames::default(), &ScheduleLimits::default(), &tell);
+    tar.add(archive, &path("/tree"), false).unwrap();
+    let failed = tar.finish().unwrap().failed;
+    (failed, told.into_inner().unwrap(), out)
+}
+
+/// A link that leads out of where the tar is taken apart, and a directory of its name with files.
+#[test]
+fn link_and_directory_of_one_name_are_not_both_in_a_tar() {
+    let (place, at) = (StorePlace::local(), tempfile::tempdir().unwrap());
+    let (tree, link) = (at.path().join("tree"), std::str::from_utf8(NAME).unwrap());
+    fs::create_dir_all(tree.join("BBBBBBBBBBBBBBBBBBBB")).unwrap();
+    fs::write(tree.join("BBBBBBBBBBBBBBBBBBBB/passwd"), "content").unwrap();
+    std::os::unix::fs::symlink("/etc", tree.join(link)).unwrap();
+    settle();
+    let catalog = Catalog::open(&at.path().join("catalog")).unwrap();
+    let archive = Archive::new(place.create().unwrap(), catalog).unwrap();
+    let fail = |event| panic!("{event:?}");
+    let options = SaveOptions { member_bytes_max: 0, ..SaveOptions::default() };
+    save(&archive, &[tree], &ArchivePath::ROOT, options, &fail).unwrap();
+    let (failed, _, whole) = tar_of(&archive);
+    assert!(failed == 0 && whole.windows(NAME.len()).any(|bytes| bytes == NAME));
+    assert!(forge(&place, NAME, b"BBBBBBBBBBBBBBBBBBBB") > 0);
+    let catalog = Catalog::open(&at.path().join("another")).unwrap();
+    let archive = Archive::new(place.open().unwrap(), catalog).unwrap();
+    let (failed, told, tar) = tar_of(&archive);
+    assert!(failed == 1 && told[0].contains("twice"), "{told:?}");
+    assert!(!tar.windows(4).any(|bytes| bytes == b"/etc"));
 }
 
 /// What is no regular file has no reader wait, and leads nowhere.
