@@ -204,8 +204,8 @@ pub enum CatalogError {
     },
     /// The tables are of another log.
     #[error(
-        "the catalog {place} is of another archive, or of another state of this one: its commit {number} is another one: name another \
-         catalog, or {remedy}, and it is made again"
+        "the catalog {place} is of another archive, or of another state of this one: its commit {number} is \
+         another one: name another catalog, or {remedy}, and it is made again"
     )]
     OtherLog {
         /// Where it is.

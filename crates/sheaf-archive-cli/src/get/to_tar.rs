@@ -30,7 +30,7 @@ pub fn run(args: &GetArgs, to: &Path, global: &GlobalArgs) -> Result<Exit> {
         }
         end_at_signal("interrupted: the tar is not whole");
         return match write(args, sources, WholeOutput(output::stdout())) {
-            // Of other errors than this one it is told at the end of each command.
+            // Each command prints other errors of standard output at its end.
             Err(_) if output::is_over() && output::stdout_error().is_none() => {
                 let text = "sheaf: standard output: who reads it has gone: the tar is not whole";
                 output::tell(format_args!("{text}"));

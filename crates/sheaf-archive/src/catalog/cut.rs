@@ -47,7 +47,7 @@ pub fn drop_log(store: &dyn Store, from: u64, dry_run: bool) -> Result<u64, Cata
             keep(store, number)?;
             removed(store.remove(&log::key(number)))?;
         }
-        // What is no file is not among them, and would be in the way of the next commit.
+        // The list has regular files alone, and a pipe here would be in the way of the next commit.
         removed(store.remove(&log::key(from)))?;
     }
     Ok(numbers.len() as u64)

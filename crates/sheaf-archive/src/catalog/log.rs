@@ -142,9 +142,9 @@ pub(super) fn gap_or_cut(
     }
 }
 
-/// That a version is of this commit or a later one, and this one is not there.
+/// An error if this commit is missing, and a version refers to it or to a later one.
 pub(super) fn cut(store: &dyn Store, number: u64) -> Result<Option<CatalogError>, CatalogError> {
-    // Who needs versions is told where they cannot be listed.
+    // Commands that need versions print why these cannot be listed.
     let marked = last_marked(store).unwrap_or(0);
     // A version is made when its commit is there.
     let is_cut = size(store, number)?.is_none() && marked >= number;
