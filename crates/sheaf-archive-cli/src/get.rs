@@ -193,7 +193,7 @@ pub fn run(args: &GetArgs, global: &GlobalArgs) -> Result<Exit> {
 fn opened(source: &ArchivedName, to: &Path, options: &mut FetchOptions) -> Result<Archive> {
     let archive = place::open_to_read(&source.store)?;
     options.kept = place::directory_id(&source.store)?;
-    if options.delete && place::is_cut_off() {
+    if options.delete && place::may_be_cut_off(&archive)? {
         // What was stored since would be removed.
         options.delete = false;
         let error = ArchiveError::NothingRemoved { path: to.to_owned() };

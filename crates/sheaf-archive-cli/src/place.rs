@@ -262,22 +262,39 @@ fn open_now_to_read(store: &Path) -> Result<Archive> {
     open_for(store, false, |store, catalog| {
         let (archive, error) = Archive::to_read(store, catalog)?;
         if let Some(error) = error {
-            IS_CUT_OFF.store(true, Ordering::Relaxed);
-            let text = printable(&error.to_string());
-            let since = match error {
-                CatalogError::Lost { .. } => "",
-                _ => ": what was stored since is not known",
-            };
-            output::tell(format_args!("sheaf: {text}{since}"));
+            tell_cut_off(&error);
         }
         archive.freeze()?;
         Ok(archive)
     })
 }
 
+fn tell_cut_off(error: &CatalogError) {
+    IS_CUT_OFF.store(true, Ordering::Relaxed);
+    let text = printable(&error.to_string());
+    let since = match error {
+        CatalogError::Lost { .. } | CatalogError::Unmarked { .. } => "",
+        _ => ": what was stored since is not known",
+    };
+    output::tell(format_args!("sheaf: {text}{since}"));
+}
+
 /// Whether an archive was read of which not all is known.
 pub fn is_cut_off() -> bool {
     IS_CUT_OFF.load(Ordering::Relaxed)
+}
+
+/// The same, of an archive of which what is not known would be removed: a catalog that has taken in the log
+/// before does not look for a lost end of it each time.
+pub fn may_be_cut_off(archive: &Archive) -> Result<bool> {
+    // A version is of a commit that is there.
+    if AT.get().is_none() && !is_cut_off() {
+        match archive.check_end() {
+            Err(error) if error.is_of_log() => tell_cut_off(&error),
+            checked => checked?,
+        }
+    }
+    Ok(is_cut_off())
 }
 
 /// Whether there is a store of this name.

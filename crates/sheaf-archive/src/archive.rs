@@ -434,6 +434,15 @@ impl Archive {
         Ok(self.catalog().freeze()?)
     }
 
+    /// That what is read is all of the log, or others have written more of it since: needed before what is not
+    /// archived is removed somewhere.
+    ///
+    /// # Errors
+    /// When the log has a gap or has lost its end, or that cannot be seen.
+    pub fn check_end(&self) -> Result<(), CatalogError> {
+        self.catalog().check_end(self.store())
+    }
+
     /// Writes a snapshot of the log, if that has become long since the last one; whether it has.
     ///
     /// # Errors

@@ -117,6 +117,12 @@ pub enum CatalogError {
         /// The last one of which there is a version.
         marked: u64,
     },
+    /// The versions cannot be listed, which would show that the log has lost its end.
+    #[error("{error}: so it is not known whether the archive's log has lost its last commits")]
+    Unmarked {
+        /// Why.
+        error: StoreError,
+    },
     /// A commit of the log is whole, and was written behind another one than is there before it.
     #[error(
         "commit {number} of the archive's log does not continue commit {}: one of them is of another \
@@ -256,7 +262,7 @@ impl CatalogError {
     #[must_use]
     pub fn errno(&self) -> Errno {
         match self {
-            Self::Store(error) => error.errno,
+            Self::Store(error) | Self::Unmarked { error } => error.errno,
             Self::Table { .. } | Self::Disk { .. } => Errno::IO,
             Self::NoPlace { .. } => Errno::NOENT,
             Self::Server { .. } => Errno::TIMEDOUT,
@@ -275,8 +281,8 @@ impl CatalogError {
         }
     }
 
-    /// Whether it is a commit of the log that is damaged, is not there, or cannot be read by this
-    /// Sheaf: what came before it is known all the same.
+    /// Whether it is a commit of the log that is damaged, is not there or may not be, or cannot be read by
+    /// this Sheaf: what came before it is known all the same.
     #[must_use]
     pub fn is_of_log(&self) -> bool {
         matches!(
@@ -284,6 +290,7 @@ impl CatalogError {
             Self::Damaged { .. }
                 | Self::Missing { .. }
                 | Self::Cut { .. }
+                | Self::Unmarked { .. }
                 | Self::Unconnected { .. }
                 | Self::Lost { .. }
                 | Self::Version { .. }
@@ -294,7 +301,7 @@ impl CatalogError {
     #[must_use]
     pub fn retry_can_help(&self) -> bool {
         match self {
-            Self::Store(error) => error.retry_can_help(),
+            Self::Store(error) | Self::Unmarked { error } => error.retry_can_help(),
             Self::Changed { .. }
             | Self::Removed { .. }
             | Self::LeaseEnded { .. }

@@ -240,6 +240,46 @@ fn lost_last_commit_of_a_version_is_seen() {
     assert_eq!(run(&["cat", "s::tree/sub/later"]).stdout, "later");
 }
 
+/// Another machine has stored since, and that commit is lost; and versions that cannot be listed.
+#[test]
+fn delete_removes_nothing_where_the_log_may_have_lost_its_end() {
+    let home = home();
+    let run = |args: &[&str]| home.run(&[&["archive"], args].concat());
+    assert_eq!(run(&["store", "--create", "tree", "s::"]).code, Some(0));
+    fs::write(home.path().join("tree/sub/later"), "later").unwrap();
+    let other = home.path().join("other");
+    let other = ["--catalog", other.to_str().unwrap()];
+    assert_eq!(run(&[&["store"], &other[..], &["tree", "s::"]].concat()).code, Some(0));
+    assert_eq!(run(&[&["get"], &other[..], &["s::tree", "back"]].concat()).code, Some(0));
+    let log = home.path().join("s/objects/log");
+    let last = fs::read_dir(&log).unwrap().count();
+    let commit = log.join(format!("{last:020}"));
+    let lost = home.path().join("lost");
+    fs::rename(&commit, &lost).unwrap();
+    let kept = || {
+        let ended = run(&["get", "--delete", "--overwrite", "s::tree", "back"]);
+        assert_eq!(ended.code, Some(4), "{ended:?}");
+        assert_eq!(fs::read(home.path().join("back/tree/sub/later")).unwrap(), b"later");
+        ended.stderr
+    };
+    let told = kept();
+    assert!(told.contains(&format!("commit {last} of the archive's log is missing")), "{told}");
+    let versions = home.path().join("s/objects/versions");
+    fs::rename(&versions, home.path().join("versions")).unwrap();
+    fs::write(&versions, "").unwrap();
+    let told = kept();
+    assert!(told.contains("versions: cannot be listed"), "{told}");
+    forget(&home);
+    assert_eq!(run(&["ls", "s::tree"]).code, Some(4));
+    assert_eq!(run(&["store", "tree", "s::"]).code, Some(4));
+    fs::remove_file(&versions).unwrap();
+    fs::rename(home.path().join("versions"), &versions).unwrap();
+    fs::rename(&lost, &commit).unwrap();
+    let ended = run(&["get", "--delete", "--overwrite", "s::tree", "back"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(home.path().join("back/tree/sub/later").exists());
+}
+
 #[test]
 fn something_else_in_the_place_of_a_commit_costs_that_commit() {
     for (kind, make) in [("pipe", "mkfifo"), ("link", "ln -s /etc/passwd"), ("socket", "")] {

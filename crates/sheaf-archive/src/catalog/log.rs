@@ -144,8 +144,7 @@ pub(super) fn gap_or_cut(
 
 /// An error if this commit is missing, and a version refers to it or to a later one.
 pub(super) fn cut(store: &dyn Store, number: u64) -> Result<Option<CatalogError>, CatalogError> {
-    // Commands that need versions print why these cannot be listed.
-    let marked = last_marked(store).unwrap_or(0);
+    let marked = last_marked(store).map_err(|error| CatalogError::Unmarked { error })?;
     // A version is made when its commit is there.
     let is_cut = size(store, number)?.is_none() && marked >= number;
     Ok(is_cut.then_some(CatalogError::Cut { number, marked }))

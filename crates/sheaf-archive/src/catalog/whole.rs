@@ -238,6 +238,14 @@ impl Catalog {
         }
     }
 
+    /// That the log has no gap behind the commit that is read, and has not lost its end there.
+    ///
+    /// # Errors
+    /// When it has, or that cannot be seen.
+    pub fn check_end(&self, store: &dyn Store) -> Result<(), CatalogError> {
+        log::gap_or_cut(store, self.applied()? + 1)?.map_or(Ok(()), Err)
+    }
+
     /// Takes in commits up to this one, as far as there are.
     pub(super) fn take_in(&mut self, store: &dyn Store, end: u64) -> Result<u64, CatalogError> {
         if !self.tables.is_bound() {
