@@ -1,11 +1,14 @@
 //! Processes that begin or become others, and I/O that goes on meanwhile.
 use crate::ctypes::{AnyPointer, CPath, CWords};
-use crate::turn::Did;
+use crate::turn::{ChildHere, Did};
 use std::ffi::{c_int, c_void};
 
 wrap! {
     fn fork() -> c_int = Fork, |child| forked(child);
     fn __fork() -> c_int = Fork, |child| forked(child);
+    fn _Fork() -> c_int = Fork, |child| forked(child);
+    fn clone(act: AnyPointer, stack: AnyPointer, flags: c_int, with: AnyPointer, parent: AnyPointer, tls: AnyPointer, child: AnyPointer)
+        -> c_int = Fork, before _is_noted = cloning(flags), |child| cloned(flags, child);
     // Who succeeds does not come back: what is written down are those who fail.
     fn execve(path: CPath, words: CWords, environment: CWords) -> c_int
         = Exec, |came| Did::path(path).came(came);
@@ -51,6 +54,23 @@ fn forked(child: c_int) -> Did {
         return Did::skip();
     }
     Did::nothing().came(child)
+}
+
+const CLONE_VM: c_int = 0x100;
+const CLONE_VFORK: c_int = 0x4000;
+const CLONE_THREAD: c_int = 0x1_0000;
+
+/// A child on this thread's memory, which is no thread of this process.
+fn cloning(flags: c_int) {
+    if flags & (CLONE_VM | CLONE_THREAD) == CLONE_VM {
+        let waits = flags & CLONE_VFORK != 0;
+        crate::turn::note_child(if waits { ChildHere::First } else { ChildHere::Beside });
+    }
+}
+
+/// A thread is no process, and threads are not recorded as they begin.
+fn cloned(flags: c_int, child: c_int) -> Did {
+    if flags & CLONE_THREAD != 0 { Did::skip() } else { Did::nothing().came(child) }
 }
 
 /// What is asked for asynchronously (`struct aiocb` of glibc on machines of 64 bits).
@@ -110,6 +130,6 @@ pub unsafe extern "C" fn vfork() -> c_int {
 #[cfg(target_arch = "x86_64")]
 unsafe extern "C" fn real_vfork() -> *mut c_void {
     static REAL: crate::real::Real = crate::real::Real::of(c"vfork");
-    crate::turn::note_child();
+    crate::turn::note_child(ChildHere::First);
     REAL.find()
 }

@@ -47,7 +47,7 @@ unsafe extern "C" {
 /// The process's segment: a program's is made when it begins, a forked child's when it first has
 /// something to record, so that one that does nothing costs nothing.
 struct Home {
-    state: AtomicU32,
+    state: OwnState,
     segment: UnsafeCell<MaybeUninit<TraceSegment>>,
     /// What tells a thread's ring that its thread has ended.
     key: UnsafeCell<u32>,
@@ -58,6 +58,12 @@ struct Home {
     unplaced: AtomicU64,
 }
 
+/// What a process has come to: alone on a page that the kernel clears in a child, as not every child is told of
+/// to the C library (`_Fork`, `clone`).
+#[repr(C, align(4096))]
+struct OwnState(AtomicU32, [u8; sys::PAGE_BYTES - 4]);
+
+/// Also of a child of which the C library was not told.
 const NOT_YET: u32 = 0;
 const BEING_MADE: u32 = 1;
 const MADE: u32 = 2;
@@ -73,7 +79,7 @@ const COUNTED: u32 = 5;
 unsafe impl Sync for Home {}
 
 static HOME: Home = Home {
-    state: AtomicU32::new(NOT_YET),
+    state: OwnState(AtomicU32::new(NOT_YET), [0; sys::PAGE_BYTES - 4]),
     segment: UnsafeCell::new(MaybeUninit::uninit()),
     key: UnsafeCell::new(0),
     process: AtomicU32::new(0),
@@ -88,13 +94,22 @@ struct Mine {
     is_busy: Cell<bool>,
     /// The thread has ended, as far as recording goes.
     is_over: Cell<bool>,
-    /// Started a child by `vfork` that has not been seen to be gone: it runs on this thread's
-    /// memory.
-    has_child: Cell<bool>,
+    /// The child that runs on this thread's memory.
+    child: Cell<ChildHere>,
     /// Within a call of MPI-IO: what is called meanwhile is part of that.
     is_within: Cell<bool>,
     writer: UnsafeCell<MaybeUninit<RingWriter<'static>>>,
     has_writer: Cell<bool>,
+}
+
+/// A child on the memory of the thread that has started it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum ChildHere {
+    None,
+    /// By `vfork`: the thread goes on once the child is gone.
+    First,
+    /// By `clone`: both go on at once. Nobody is told when it is gone.
+    Beside,
 }
 
 thread_local! {
@@ -102,7 +117,7 @@ thread_local! {
         Mine {
             is_busy: Cell::new(false),
             is_over: Cell::new(false),
-            has_child: Cell::new(false),
+            child: Cell::new(ChildHere::None),
             is_within: Cell::new(false),
             writer: UnsafeCell::new(MaybeUninit::uninit()),
             has_writer: Cell::new(false),
@@ -118,7 +133,7 @@ pub fn begin() {
 /// The segment; `None` where nothing can be recorded, which is counted where something is.
 #[inline]
 fn home() -> Option<&'static TraceSegment> {
-    if HOME.state.load(Ordering::Acquire) != MADE && !settle() {
+    if HOME.state.0.load(Ordering::Acquire) != MADE && !settle() {
         return None;
     }
     // SAFETY: it was made, and stays.
@@ -128,35 +143,36 @@ fn home() -> Option<&'static TraceSegment> {
 /// Whether anything may be recorded.
 #[inline]
 fn is_on() -> bool {
-    matches!(HOME.state.load(Ordering::Acquire), MADE | INHERITED) || settle_at_first()
+    matches!(HOME.state.0.load(Ordering::Acquire), MADE | INHERITED) || settle_at_first()
 }
 
 /// The first call of a program may come before its beginning.
 #[cold]
 fn settle_at_first() -> bool {
-    HOME.state.load(Ordering::Acquire) != NONE && settle()
+    HOME.state.0.load(Ordering::Acquire) != NONE && settle()
 }
 
 /// Makes the segment where there is none yet; whether there is one. A call that is not recorded for
 /// want of it is counted.
 #[cold]
 fn settle() -> bool {
-    let state = &HOME.state;
+    let state = &HOME.state.0;
     let (claim, ours) = (Ordering::Acquire, Ordering::Relaxed);
     if state.load(claim) == NOT_YET && !has_variables() {
         // What a sanitizer asks before the C library has begun is not the program's.
         return false;
     }
     if state.compare_exchange(NOT_YET, BEING_MADE, claim, ours).is_ok() {
-        let made = create();
-        let after = if made.is_some() { MADE } else { NONE };
-        install(made, after);
+        if HOME.process.load(Ordering::Relaxed) == 0 {
+            let made = create();
+            let after = if made.is_some() { MADE } else { NONE };
+            install(made, after);
+        } else {
+            forget_parent();
+            inherit();
+        }
     } else if state.compare_exchange(INHERITED, BEING_MADE, claim, ours).is_ok() {
-        // SAFETY: the parent's is there, and nobody else changes what is.
-        let parent = unsafe { (*HOME.segment.get()).assume_init_ref() };
-        let made = create_segment(Some(parent));
-        let after = if made.is_some() { MADE } else { COUNTED };
-        install(made, after);
+        inherit();
     }
     match state.load(Ordering::Acquire) {
         MADE => true,
@@ -168,13 +184,22 @@ fn settle() -> bool {
     }
 }
 
+/// Makes the segment of a child. Its thread alone has set `BEING_MADE`.
+fn inherit() {
+    // SAFETY: the parent's is there, and nobody else changes what is.
+    let parent = unsafe { (*HOME.segment.get()).assume_init_ref() };
+    let made = create_segment(Some(parent));
+    let after = if made.is_some() { MADE } else { COUNTED };
+    install(made, after);
+}
+
 fn install(made: Option<TraceSegment>, after: u32) {
     if let Some(segment) = made {
         // SAFETY: this thread alone has set `BEING_MADE`. A parent's is not dropped here: it stays
         // mapped, as others may point there.
         unsafe { (*HOME.segment.get()).write(segment) };
     }
-    HOME.state.store(after, Ordering::Release);
+    HOME.state.0.store(after, Ordering::Release);
     tell_unplaced();
 }
 
@@ -186,7 +211,7 @@ fn count_unplaced() {
 }
 
 fn tell_unplaced() {
-    if matches!(HOME.state.load(Ordering::SeqCst), MADE | COUNTED) {
+    if matches!(HOME.state.0.load(Ordering::SeqCst), MADE | COUNTED) {
         // SAFETY: it is this process's, or, counted there, its parent's.
         let segment = unsafe { (*HOME.segment.get()).assume_init_ref() };
         (0..HOME.unplaced.swap(0, Ordering::SeqCst)).for_each(|_| segment.unplaced());
@@ -195,6 +220,8 @@ fn tell_unplaced() {
 
 fn create() -> Option<TraceSegment> {
     let segment = create_segment(None)?;
+    // A kernel that cannot do that has children told by the C library alone.
+    let _ = sys::clear_in_children(HOME.state.0.as_ptr().cast());
     HOME.process.store(segment.process(), Ordering::Relaxed);
     HOME.has_counter.store(segment.clock().kind() == ClockKind::Counter, Ordering::Relaxed);
     // SAFETY: called before any thread of ours has a ring.
@@ -286,28 +313,35 @@ unsafe extern "C" fn after_fork() {
 
 /// A forked child records in a segment of its own, once it has something to record.
 unsafe extern "C" fn in_child() {
+    forget_parent();
+    // A kernel that clears nothing leaves it as it was; then nothing is recorded where nothing was.
+    if HOME.process.load(Ordering::Relaxed) != 0 && HOME.state.0.load(Ordering::Acquire) != COUNTED
+    {
+        HOME.state.0.store(INHERITED, Ordering::Release);
+    }
+}
+
+fn forget_parent() {
     files::forget_places();
     MINE.with(|mine| {
         // Its ring is its parent's.
         mine.has_writer.set(false);
         mine.is_busy.set(false);
+        mine.child.set(ChildHere::None);
     });
     files::forget_names();
     HOME.process.store(sys::process(), Ordering::Relaxed);
     // What was not counted yet the parent counts.
     HOME.unplaced.store(0, Ordering::Relaxed);
-    if HOME.state.load(Ordering::Acquire) == MADE {
-        HOME.state.store(INHERITED, Ordering::Release);
-    }
 }
 
 /// This thread is about to start a child that runs on its memory, and would make a segment there
 /// for itself.
-pub fn note_child() {
-    if HOME.state.load(Ordering::Acquire) == INHERITED {
+pub fn note_child(child: ChildHere) {
+    if HOME.state.0.load(Ordering::Acquire) == INHERITED {
         settle();
     }
-    MINE.with(|mine| mine.has_child.set(true));
+    MINE.with(|mine| mine.child.set(child));
 }
 
 /// Does something that may change `errno`, which stays as it is.
@@ -372,7 +406,7 @@ impl TracedCall {
             return None;
         }
         let may = MINE.with(|mine| {
-            if mine.has_child.get() && is_child(mine) {
+            if mine.child.get() != ChildHere::None && is_child(mine) {
                 return false;
             }
             if mine.is_busy.get() || mine.is_over.get() {
@@ -434,12 +468,15 @@ impl TracedCall {
     }
 }
 
-/// Whether this is a child on the thread's memory. When it is gone the thread is its parent's.
+/// Whether this is a child on the thread's memory. When one that the thread waits for is gone the thread is its
+/// parent's. What one does beside it is counted; what is done between `vfork` and `exec` is not looked at.
 #[cold]
 fn is_child(mine: &Mine) -> bool {
     let is_child = sys::process() != HOME.process.load(Ordering::Relaxed);
-    if !is_child {
-        mine.has_child.set(false);
+    match mine.child.get() {
+        ChildHere::Beside if is_child => count_unplaced(),
+        ChildHere::First if !is_child => mine.child.set(ChildHere::None),
+        _ => {}
     }
     is_child
 }

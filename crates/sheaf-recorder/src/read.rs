@@ -281,12 +281,17 @@ impl Reader {
         TraceClock::of(self.process.clock)
     }
 
-    /// Whether its process runs, in this boot of the machine. A process of its number that began
-    /// at another time is another.
+    /// Whether its process runs, in this boot of the machine: whether any has the segment in memory, whatever
+    /// its number is in this namespace. A child that was forked has it, too, until it is another program.
+    /// Where the kernel does not say that, the process of this number is looked for; one that
+    /// began at another time is another.
     #[must_use]
     pub fn is_written(&self) -> bool {
         if !self.is_of_this_boot || self.has_ended() {
             return false;
+        }
+        if let Some(is_used) = self.file.is_used_by_others() {
+            return is_used;
         }
         let mut line = [0; 1024];
         let path = CString::new(format!("/proc/{}/stat", self.process.pid)).expect("digits");

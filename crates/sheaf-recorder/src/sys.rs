@@ -28,6 +28,7 @@ mod number {
     pub const MUNMAP: usize = 11;
     pub const MADVISE: usize = 28;
     pub const GETPID: usize = 39;
+    pub const FCNTL: usize = 72;
     pub const GETUID: usize = 102;
     pub const GETPPID: usize = 110;
     pub const FTRUNCATE: usize = 77;
@@ -44,6 +45,7 @@ mod number {
 #[cfg(target_arch = "aarch64")]
 mod number {
     pub const GETCWD: usize = 17;
+    pub const FCNTL: usize = 25;
     pub const UNLINKAT: usize = 35;
     pub const FTRUNCATE: usize = 46;
     pub const FALLOCATE: usize = 47;
@@ -243,6 +245,36 @@ impl Descriptor {
         unsafe { call(number::PWRITE, args) }
     }
 
+    /// Whether any process has the file open or mapped besides through this descriptor, which was opened to
+    /// write: the kernel gives no lease on such a file (fcntl(2), `F_SETLEASE`). Processes of other
+    /// namespaces count as any.
+    ///
+    /// # Errors
+    /// As the kernel says, where files have no leases, or none for this user.
+    pub fn is_used_by_others(&self) -> Result<bool, KernelError> {
+        const EAGAIN: KernelError = KernelError(11);
+        const SET_SIGNAL: usize = 10;
+        const SET_LEASE: usize = 1024;
+        const WRITE_LEASE: usize = 1;
+        const NO_LEASE: usize = 2;
+        /// Whoever opens the file during the lease has the kernel send a signal, which would be `SIGIO` and end
+        /// the process; this one is ignored where nobody has asked for it.
+        const SIGURG: usize = 23;
+        let fcntl = |command, value| {
+            // SAFETY: acts on a file of ours.
+            unsafe { call(number::FCNTL, [self.0 as usize, command, value, 0, 0, 0]) }
+        };
+        fcntl(SET_SIGNAL, SIGURG)?;
+        match fcntl(SET_LEASE, WRITE_LEASE) {
+            Ok(_) => {
+                fcntl(SET_LEASE, NO_LEASE)?;
+                Ok(false)
+            }
+            Err(EAGAIN) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Its kind, owner and length.
     ///
     /// # Errors
@@ -335,6 +367,17 @@ impl Drop for Mapping {
         // SAFETY: it is ours, and whoever points there borrows this.
         let _ = unsafe { call(number::MUNMAP, [self.start as usize, self.len, 0, 0, 0, 0]) };
     }
+}
+
+/// Has the kernel clear the page that begins here in each child that is forked, whoever forks it. It is memory
+/// of this process alone, and no file's.
+///
+/// # Errors
+/// As the kernel says: `EINVAL` where its pages are larger, and before Linux 4.14.
+pub fn clear_in_children(page: *mut u8) -> Result<(), KernelError> {
+    const WIPE_ON_FORK: usize = 18;
+    // SAFETY: nothing changes in this process.
+    unsafe { call(number::MADVISE, [page as usize, PAGE_BYTES, WIPE_ON_FORK, 0, 0, 0]) }.map(drop)
 }
 
 fn number_of(which: usize) -> u32 {

@@ -87,6 +87,12 @@ pub struct RecordArgs {
     #[arg(long, conflicts_with = "output")]
     pub served: bool,
 
+    /// After the program's end, record what it has left behind (a daemon, a job in the background) until that ends,
+    /// for so long at most. Ctrl-C ends it
+    #[arg(long, value_name = "SECONDS", value_parser = crate::times::seconds,
+        conflicts_with_all = ["served", "flight"])]
+    pub wait: Option<Duration>,
+
     /// Have the kernel tell what the program does (tracepoints of its calls): also of programs that
     /// are linked statically. It needs tracefs and, in most places, root
     #[arg(long, conflicts_with = "served")]
@@ -205,7 +211,16 @@ fn record(
     };
     let ended = child::run(&mut command, None);
     info.ended_ns = now_ns();
-    let totals = recording.finish_within(AFTERMATH);
+    let totals = match args.wait {
+        Some(wait) => {
+            let end = recording.end();
+            child::on_end_signal(move || end.end_now())?;
+            let totals = recording.finish_within(wait);
+            info.ended_ns = now_ns();
+            totals
+        }
+        None => recording.finish_within(AFTERMATH),
+    };
     let code = match ended {
         Ok((status, kernel)) => {
             (info.kernel, info.signal) = (kernel, status.signal());

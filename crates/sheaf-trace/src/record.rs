@@ -17,6 +17,7 @@ use sheaf_log::{Collected, Collector, TraceError, TraceNames, TraceRow};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -82,11 +83,40 @@ pub struct RecordTotals {
 /// A recording under way. Dropped, it goes on in the background until the process ends.
 #[derive(Debug)]
 pub struct Recording {
-    until: Arc<OnceLock<Instant>>,
+    end: RecordingEnd,
     taker: JoinHandle<RecordTotals>,
 }
 
+/// When a recording ends that is to be finished.
+#[derive(Debug, Clone, Default)]
+pub struct RecordingEnd {
+    until: Arc<OnceLock<Instant>>,
+    is_now: Arc<AtomicBool>,
+}
+
+impl RecordingEnd {
+    /// Has [`Recording::finish_within`] wait no longer.
+    pub fn end_now(&self) {
+        self.is_now.store(true, Ordering::Relaxed);
+    }
+
+    fn is_asked_for(&self) -> bool {
+        self.until.get().is_some()
+    }
+
+    fn has_come(&self) -> bool {
+        let is_late = self.until.get().is_some_and(|until| Instant::now() >= *until);
+        is_late || self.is_now.load(Ordering::Relaxed)
+    }
+}
+
 impl Recording {
+    /// What ends it early.
+    #[must_use]
+    pub fn end(&self) -> RecordingEnd {
+        self.end.clone()
+    }
+
     /// Begins to take what processes of this host record into `segments`, and to write it into
     /// `store`, which is there.
     ///
@@ -144,9 +174,9 @@ impl Recording {
             when_full,
             totals: RecordTotals::default(),
         };
-        let until = Arc::new(OnceLock::new());
+        let end = RecordingEnd::default();
         let (to_store, spools) = channel();
-        let (stored, is_to_end) = (store.to_owned(), Arc::clone(&until));
+        let (stored, seen_end) = (store.to_owned(), end.clone());
         let directory = store.to_owned();
         let spawn = |name: &str| std::thread::Builder::new().name(name.to_owned());
         let storer = spawn("sheaf-trace-store")
@@ -154,7 +184,7 @@ impl Recording {
             .map_err(TraceError::io(store))?;
         let taker = spawn("sheaf-trace-take")
             .spawn(move || {
-                taker.take_all(&is_to_end, &to_store);
+                taker.take_all(&seen_end, &to_store);
                 taker.end(to_store);
                 let (kept, damaged, error) =
                     storer.join().expect("the thread that stores has told its panic");
@@ -173,7 +203,7 @@ impl Recording {
                 totals
             })
             .map_err(TraceError::io(store))?;
-        Ok(Self { until, taker })
+        Ok(Self { end, taker })
     }
 
     /// Takes what is left, and ends the store: once nobody is recorded any more, or after
@@ -183,7 +213,7 @@ impl Recording {
     /// When a thread of the recording has panicked.
     #[must_use]
     pub fn finish_within(self, patience: Duration) -> RecordTotals {
-        self.until.get_or_init(|| Instant::now() + patience);
+        self.end.until.get_or_init(|| Instant::now() + patience);
         self.taker.join().expect("the thread that takes has told its panic")
     }
 }
@@ -470,11 +500,11 @@ enum WhenFull {
 }
 
 impl SpoolTaker {
-    fn take_all(&mut self, until: &OnceLock<Instant>, to_store: &Sender<u32>) {
+    fn take_all(&mut self, end: &RecordingEnd, to_store: &Sender<u32>) {
         let mut pause = PAUSE_MIN;
         loop {
-            let is_to_end = until.get().copied();
-            let collected = match self.source.collect(&mut self.names, is_to_end.is_some()) {
+            let is_to_end = end.is_asked_for();
+            let collected = match self.source.collect(&mut self.names, is_to_end) {
                 Ok(collected) => collected,
                 Err(error) => return self.fail(error),
             };
@@ -493,8 +523,7 @@ impl SpoolTaker {
             if self.parts.are_reached(self.spool.rows(), self.begun) {
                 self.rotate(to_store);
             }
-            let is_over =
-                is_to_end.is_some_and(|until| self.source.open() == 0 || Instant::now() >= until);
+            let is_over = is_to_end && (self.source.open() == 0 || end.has_come());
             // What is in the rings by now is taken even after the deadline.
             if is_over && !more {
                 match self.source.finish(&mut self.names) {

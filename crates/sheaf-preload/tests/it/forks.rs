@@ -92,3 +92,71 @@ fn child_without_a_segment_is_counted_by_its_parent() {
     let all = traced_in(&to);
     assert_eq!((all.len(), all[0].read.unplaced), (4, 2));
 }
+
+/// Parent and child write by turns of the machine, each into a file of its own.
+const UNTOLD: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static char stack[1 << 20];
+static int work(void *name) {
+    int fd = open(name, O_CREAT | O_TRUNC | O_WRONLY, 0644);
+    for (int i = 0; i < 500; i++) if (write(fd, "0123456789", 10) != 10) return 9;
+    return close(fd);
+}
+int main(int count, char **words) {
+    pid_t child;
+    int status, how = SIGCHLD;
+    if (access("/", F_OK)) return 7;
+    if (!strcmp(words[1], "_Fork")) child = _Fork();
+    else if (!strcmp(words[1], "fork call")) child = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+    else if (!strcmp(words[1], "clone")) child = clone(work, stack + sizeof stack, how, "child");
+    else child = clone(work, stack + sizeof stack, how | CLONE_VM | CLONE_FILES, "child");
+    if (child < 0) return 8;
+    if (!child) _exit(work("child"));
+    work("parent");
+    return waitpid(child, &status, 0) != child || status;
+}
+"#;
+
+#[test]
+fn children_of_which_the_library_is_not_told_have_segments() {
+    let place = tempfile::tempdir().unwrap();
+    let Some(program) = compile(UNTOLD, &[], place.path()) else { return };
+    for how in ["_Fork", "fork call", "clone"] {
+        let trace = Trace::new();
+        succeed(trace.command(&program).arg(how).current_dir(place.path()));
+        let all = trace.traced();
+        assert_eq!(all.len(), 2, "{how}");
+        let of = |name| {
+            let (at, sums): (Vec<_>, Vec<_>) = (0..2)
+                .map(|at| (at, all[at].sum(IoOp::Write, name)))
+                .filter(|(_, sum)| sum.0 > 0)
+                .unzip();
+            assert_eq!(sums, [(500, 0, 5000)], "{how} {name}");
+            at[0]
+        };
+        assert_eq!((of("/parent"), of("/child")), (0, 1), "{how}");
+        assert_eq!((all[0].read.unplaced, all[1].read.unplaced), (0, 0), "{how}");
+    }
+}
+
+/// Such a child has no segment of its own: what it does is counted, and takes nothing of its parent's.
+#[test]
+fn child_on_its_parent_s_memory_leaves_the_parent_s_records_whole() {
+    let place = tempfile::tempdir().unwrap();
+    let Some(program) = compile(UNTOLD, &[], place.path()) else { return };
+    let trace = Trace::new();
+    succeed(trace.command(&program).arg("memory").current_dir(place.path()));
+    let all = trace.traced();
+    assert_eq!(all.len(), 1);
+    assert_eq!(all[0].sum(IoOp::Write, "/parent"), (500, 0, 5000));
+    assert_eq!((all[0].sum(IoOp::Write, "/child").0, all[0].read.unplaced), (0, 502));
+}

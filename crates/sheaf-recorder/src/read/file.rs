@@ -121,6 +121,11 @@ impl SegmentFile {
         &self.status
     }
 
+    /// Whether a process has it in memory or open, besides this reader; `None` where the kernel does not say.
+    pub fn is_used_by_others(&self) -> Option<bool> {
+        self.file.as_ref()?.is_used_by_others().ok()
+    }
+
     /// Why it is not read any more.
     pub fn damage(&self) -> Option<&Damage> {
         self.damage.get()

@@ -5,7 +5,7 @@ use sheaf_trace::KernelCounts;
 use std::fs::File;
 use std::io::{self, Read};
 use std::process::{Child, Command, ExitStatus};
-use tokio::signal::unix::{Signal as SignalStream, SignalKind, signal};
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Runs it to its end; gives how it ended, and what the kernel counted of it and of all that it has
 /// waited for, where that can be read.
@@ -19,23 +19,9 @@ pub fn run(
 ) -> io::Result<(ExitStatus, Option<KernelCounts>)> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let ignored = ignored_signals()?;
-        let listen = |what: Signal| -> io::Result<Option<SignalStream>> {
-            let is_ignored = ignored >> (what.as_raw() - 1) & 1 != 0;
-            let heard = || signal(SignalKind::from_raw(what.as_raw()));
-            if is_ignored { Ok(None) } else { heard().map(Some) }
-        };
-        let (sender, mut heard) = tokio::sync::mpsc::unbounded_channel();
-        for what in HANDED_ON.into_iter().chain(OF_KEYS) {
-            let Some(mut stream) = listen(what)? else { continue };
-            let sender = sender.clone();
-            tokio::spawn(async move {
-                // Nobody hears more once the program has ended.
-                while stream.recv().await.is_some() && sender.send(what).is_ok() {}
-            });
-        }
+        let mut heard = hear(HANDED_ON.into_iter().chain(OF_KEYS))?;
         // A file that becomes too large is an error for whoever writes it.
-        let _too_large = listen(Signal::XFSZ)?;
+        let _too_large = hear([Signal::XFSZ])?;
         let mut child = command.spawn()?;
         let pid = Pid::from_child(&child);
         let counts = KernelCountsFile::open(&child);
@@ -66,6 +52,41 @@ pub fn run(
         let counts = counts.read();
         Ok((child.wait()?, counts))
     })
+}
+
+/// Signals that come, of these; those that are ignored stay so.
+fn hear(
+    signals: impl IntoIterator<Item = Signal>,
+) -> io::Result<tokio::sync::mpsc::UnboundedReceiver<Signal>> {
+    let ignored = ignored_signals()?;
+    let (sender, heard) = tokio::sync::mpsc::unbounded_channel();
+    for what in signals {
+        if ignored >> (what.as_raw() - 1) & 1 != 0 {
+            continue;
+        }
+        let mut stream = signal(SignalKind::from_raw(what.as_raw()))?;
+        let sender = sender.clone();
+        tokio::spawn(async move {
+            // Nobody hears more once the program has ended.
+            while stream.recv().await.is_some() && sender.send(what).is_ok() {}
+        });
+    }
+    Ok(heard)
+}
+
+/// Does this once a signal comes that ends a process: [`run`] has caught them for the program.
+pub fn on_end_signal(act: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let wait = move || {
+        let heard = runtime.block_on(async {
+            let mut heard = hear([Signal::HUP, Signal::TERM].into_iter().chain(OF_KEYS)).ok()?;
+            heard.recv().await
+        });
+        if heard.is_some() {
+            act();
+        }
+    };
+    std::thread::Builder::new().name("signals".to_owned()).spawn(wait).map(drop)
 }
 
 /// What is sent to this process and meant for the program.

@@ -7,5 +7,6 @@ mod trace_page;
 mod trace_recover;
 mod trace_replay;
 mod trace_serve;
+mod trace_strange;
 mod trace_unseen;
 mod trace_words;
