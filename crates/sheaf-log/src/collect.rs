@@ -296,13 +296,9 @@ impl Collector {
                 source.is_buried = true;
                 self.buried.push_back((path.clone(), source.reader.waiting()));
             }
-            for (number, name) in source.reader.take_names() {
-                if names.bytes() < limits.names_bytes || names.find(&name).is_some() {
-                    source.names.insert(number, names.number(&name));
-                } else {
-                    source.names_passed += 1;
-                }
-            }
+            let (whole, parts) = source.reader.take_names();
+            let mut room = LookRoom::of_names(limits.names_bytes);
+            source.name((&whole, parts), names, &mut room);
             is_held |= source.reader.is_held();
         }
         if !is_held {

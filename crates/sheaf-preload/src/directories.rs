@@ -187,7 +187,15 @@ wrap! {
     fn mkfifoat(directory: c_int, path: CPath, mode: c_uint) -> c_int
         = MakeNode, |came| Did::path_at(directory, path).came(came);
     fn chdir(path: CPath) -> c_int = ChangeDirectory, |came| gone_to(path, came);
-    fn fchdir(fd: c_int) -> c_int = ChangeDirectory, |came| Did::fd(fd).came(came);
+    fn fchdir(fd: c_int) -> c_int = ChangeDirectory, |came| {
+        files::forget_working();
+        Did::fd(fd).came(came)
+    };
+    fn chroot(path: CPath) -> c_int = ChangeDirectory, |came| {
+        files::forget_working();
+        Did::path(path).came(came)
+    };
+    fn unshare(what: c_int) -> c_int = ChangeDirectory, |came| parted(what, came);
 
     fn mmap(at: AnyPointer, len: usize, access: c_int, flags: c_int, fd: c_int, offset: i64) -> AnyPointer
         = Map, |memory| mapped(memory, len, flags, fd, offset);
@@ -205,10 +213,20 @@ wrap! {
 }
 
 /// Where it has got to; of a path that does not lead there, what was meant.
-const fn gone_to(path: CPath, came: c_int) -> Did {
+fn gone_to(path: CPath, came: c_int) -> Did {
+    files::forget_working();
     let mut did = Did::path(if came == 0 { c".".as_ptr() } else { path });
     did.has_failed = came < 0;
     did
+}
+
+/// Nothing that is I/O; a thread may have a working directory of its own from here on.
+fn parted(what: c_int, came: c_int) -> Did {
+    const CLONE_FS: c_int = 0x200;
+    if came == 0 && what & CLONE_FS != 0 {
+        files::expect_many_working();
+    }
+    Did::skip()
 }
 
 /// # Safety

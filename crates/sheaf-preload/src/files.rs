@@ -5,7 +5,7 @@ use sheaf_recorder::RingWriter;
 use sheaf_recorder::sys::{self, KernelError};
 use std::cell::UnsafeCell;
 use std::ffi::{c_char, c_int};
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 unsafe extern "C" {
     fn strnlen(text: *const c_char, most: usize) -> usize;
@@ -29,6 +29,8 @@ struct KnownDescriptor {
     file: AtomicU64,
     /// Inverted, so that memory that nobody has written says that it is not known.
     place: AtomicU64,
+    /// Whether readers were told of the file's name, as it is called here: [`ROUND`] and one more.
+    told: AtomicU32,
     /// One more than the descriptor that moves with it; 0: none does. [`MANY`] do that nobody here
     /// knows: where it is cannot be known until it is closed.
     twin: AtomicU32,
@@ -42,6 +44,7 @@ impl KnownDescriptor {
         Self {
             file: AtomicU64::new(NO_FILE),
             place: AtomicU64::new(!NO_PLACE),
+            told: AtomicU32::new(0),
             twin: AtomicU32::new(0),
         }
     }
@@ -58,7 +61,16 @@ static DESCRIPTORS_END: AtomicUsize = AtomicUsize::new(0);
 static TOLD: [AtomicU64; KNOWN_MAX] = [const { AtomicU64::new(0) }; KNOWN_MAX];
 
 /// Differs from segment to segment of a process and of those that it was forked from.
-static ROUND: AtomicU64 = AtomicU64::new(0);
+static ROUND: AtomicU32 = AtomicU32::new(0);
+
+/// The number of the working directory's name, of which readers were told; [`NO_FILE`]: it is asked for.
+static WORKING: AtomicU64 = AtomicU64::new(NO_FILE);
+/// The round in which they were, and one more.
+static WORKING_TOLD: AtomicU32 = AtomicU32::new(0);
+/// How often the working directory has changed.
+static WORKING_CHANGES: AtomicU32 = AtomicU32::new(0);
+/// Threads have working directories of their own.
+static HAS_MANY_WORKING: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     /// Where paths are put together: not on the stack, which may be a signal handler's small one.
@@ -86,6 +98,7 @@ fn set_file(fd: c_int, known: &KnownDescriptor, file: u64) {
     // What is not known is what memory says that nobody has written.
     if file != NO_FILE || known.file.load(Ordering::Relaxed) != NO_FILE {
         known.file.store(file, Ordering::Relaxed);
+        known.told.store(if is_told(file) { round() } else { 0 }, Ordering::Relaxed);
         let end = fd as usize + 1;
         if DESCRIPTORS_END.load(Ordering::Relaxed) < end {
             DESCRIPTORS_END.fetch_max(end, Ordering::Relaxed);
@@ -297,11 +310,125 @@ pub fn named(directory: c_int, path: *const c_char, writer: &mut RingWriter<'_>)
         }
     };
     if path.first() == Some(&b'/') {
-        return tell(path, writer);
+        return with_plain(path, |path| tell(path, writer));
     }
     if path.is_empty() && directory >= 0 {
         return of(directory, writer);
     }
+    match base(directory, writer) {
+        Some(base) => with_plain(path, |path| tell_within(base, path, writer)),
+        None => named_by_text(directory, path, writer),
+    }
+}
+
+/// The same of one that was opened by it: a path that goes up (`..`) would be another name for each way there.
+pub fn opened_as(
+    directory: c_int,
+    path: *const c_char,
+    fd: c_int,
+    writer: &mut RingWriter<'_>,
+) -> u64 {
+    let goes_up = |path: &[u8]| path.split(|byte| *byte == b'/').any(|part| part == b"..");
+    if !path.is_null() && read(path).is_ok_and(goes_up) {
+        let file = look_up(fd, writer);
+        if file != NO_FILE {
+            return file;
+        }
+    }
+    named(directory, path, writer)
+}
+
+/// The number of the name that a directory has, if readers were told of that.
+fn base(directory: c_int, writer: &mut RingWriter<'_>) -> Option<u64> {
+    if directory == AT_FDCWD {
+        return working(writer);
+    }
+    let known = known(directory)?;
+    let file = of(directory, writer);
+    (file != NO_FILE && known.told.load(Ordering::Relaxed) == round()).then_some(file)
+}
+
+/// The same of the working directory.
+fn working(writer: &mut RingWriter<'_>) -> Option<u64> {
+    if HAS_MANY_WORKING.load(Ordering::Relaxed) {
+        return None;
+    }
+    let number = WORKING.load(Ordering::Acquire);
+    if number != NO_FILE && WORKING_TOLD.load(Ordering::Relaxed) == round() {
+        return Some(number);
+    }
+    let changes = WORKING_CHANGES.load(Ordering::Acquire);
+    let number = with_room(|room| {
+        let is_known = room.fill(|bytes| sys::working_directory(bytes).map_or(0, <[u8]>::len));
+        if is_known { tell(room.as_bytes(), writer) } else { NO_FILE }
+    });
+    if number == NO_FILE || !is_told(number) {
+        return None;
+    }
+    WORKING_TOLD.store(round(), Ordering::Relaxed);
+    WORKING.store(number, Ordering::Release);
+    if WORKING_CHANGES.load(Ordering::Acquire) != changes {
+        // Another thread has changed it meanwhile.
+        WORKING.store(NO_FILE, Ordering::Release);
+    }
+    Some(number)
+}
+
+/// The working directory is another one.
+pub fn forget_working() {
+    WORKING_CHANGES.fetch_add(1, Ordering::AcqRel);
+    WORKING.store(NO_FILE, Ordering::Release);
+}
+
+/// From here on, threads may have working directories of their own.
+pub fn expect_many_working() {
+    HAS_MANY_WORKING.store(true, Ordering::Relaxed);
+}
+
+/// Does something with a path without what means nothing in it: `a//b`, `a/./b` and `a/b/` are `a/b`.
+fn with_plain<T>(path: &[u8], act: impl FnOnce(&[u8]) -> T) -> T {
+    let is_plain = !path.ends_with(b"/")
+        && !path.starts_with(b"./")
+        && !path.windows(2).any(|two| two == b"//" || two == b"/.");
+    if is_plain || path == b"/" {
+        return act(path);
+    }
+    with_room(|room| {
+        push_plain(room, path);
+        act(room.as_bytes())
+    })
+}
+
+/// Adds such a path to what is there.
+fn push_plain(room: &mut Text<PATH_BYTES_MAX>, path: &[u8]) {
+    if path.starts_with(b"/") && room.as_bytes().is_empty() {
+        room.push(b"/");
+    }
+    for part in path.split(|byte| *byte == b'/').filter(|part| !matches!(*part, b"" | b".")) {
+        if !matches!(room.as_bytes(), b"" | b"/") {
+            room.push(b"/");
+        }
+        room.push(part);
+    }
+    if room.as_bytes().is_empty() {
+        room.push(b".");
+    }
+}
+
+/// The number of the name that a path from a directory has, of whose name readers were told.
+fn tell_within(directory: u64, path: &[u8], writer: &mut RingWriter<'_>) -> u64 {
+    if path == b"." {
+        return directory;
+    }
+    let number = RingWriter::number_within(directory, path);
+    if !is_told(number) && writer.tell_within(number, directory, path) {
+        note_told(number);
+    }
+    number
+}
+
+/// The number of a path from a directory of which readers were not told.
+fn named_by_text(directory: c_int, path: &[u8], writer: &mut RingWriter<'_>) -> u64 {
     with_room(|room| {
         let mut is_too_long = false;
         let is_known = room.fill(|bytes| {
@@ -325,20 +452,12 @@ pub fn named(directory: c_int, path: *const c_char, writer: &mut RingWriter<'_>)
         if !is_known {
             return tell(path, writer);
         }
-        let mut path = path;
-        while let Some(rest) = path.strip_prefix(b"./") {
-            path = rest;
+        if room.as_bytes().len() + 1 + path.len() >= PATH_BYTES_MAX {
+            // Told apart from others by its number alone.
+            writer.lose_name();
+            return RingWriter::number_of_parts([room.as_bytes(), b"/", path]);
         }
-        if path != b"." {
-            let separator: &[u8] = if room.as_bytes() == b"/" { b"" } else { b"/" };
-            if room.as_bytes().len() + separator.len() + path.len() >= PATH_BYTES_MAX {
-                // Told apart from others by its number alone.
-                writer.lose_name();
-                return RingWriter::number_of_parts([room.as_bytes(), separator, path]);
-            }
-            room.push(separator);
-            room.push(path);
-        }
+        push_plain(room, path);
         tell(room.as_bytes(), writer)
     })
 }
@@ -360,13 +479,33 @@ pub fn text(text: *const c_char, writer: &mut RingWriter<'_>) -> u64 {
 /// The number of a name, of which readers are told once.
 fn tell(name: &[u8], writer: &mut RingWriter<'_>) -> u64 {
     let number = RingWriter::number_of(name);
-    let told = &TOLD[number as usize % KNOWN_MAX];
-    // Names that differ are as unlikely to be taken for one here as anywhere by their numbers.
-    let round = ROUND.load(Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    if told.load(Ordering::Acquire) != number ^ round && writer.tell(number, name) {
-        told.store(number ^ round, Ordering::Release);
+    if !is_told(number) && writer.tell(number, name) {
+        note_told(number);
     }
     number
+}
+
+/// The round, and one more.
+fn round() -> u32 {
+    ROUND.load(Ordering::Relaxed) + 1
+}
+
+/// Where it is noted that readers were told of a name, and how. Names that differ are as unlikely to be taken for
+/// one here as anywhere by their numbers.
+fn noted(number: u64) -> (&'static AtomicU64, u64) {
+    let round = u64::from(ROUND.load(Ordering::Relaxed)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (&TOLD[number as usize % KNOWN_MAX], number ^ round)
+}
+
+/// Whether readers were told of a name, as far as that is remembered.
+fn is_told(number: u64) -> bool {
+    let (told, note) = noted(number);
+    told.load(Ordering::Acquire) == note
+}
+
+fn note_told(number: u64) {
+    let (told, note) = noted(number);
+    told.store(note, Ordering::Release);
 }
 
 fn with_room<T>(act: impl FnOnce(&mut Text<PATH_BYTES_MAX>) -> T) -> T {

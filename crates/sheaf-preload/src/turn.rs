@@ -554,6 +554,9 @@ fn record(
         {
             (0, None)
         }
+        CallTarget::Path(directory, path) if let Some(fd) = did.opened => {
+            (files::opened_as(directory, path, fd, writer), None)
+        }
         CallTarget::Path(directory, path)
         | CallTarget::Paths(directory, path)
         | CallTarget::PathAndText(directory, path) => (files::named(directory, path, writer), None),

@@ -1,4 +1,4 @@
-//! How a segment lies in its file: version 1.
+//! How a segment lies in its file: version 2. Version 1 has whole names only.
 //!
 //! ```text
 //! 0         4096      4096 + n · stride
@@ -10,6 +10,7 @@
 //! record:   begun 8 · ticks 4 · op 2 · flags 2 · file 8 · offset 8 · asked 8 · result 8 · span 4 ·
 //!           thread 4 · commit 8
 //! name:     file 8 · length 4 · kind 4 · bytes, filled up to 8
+//!           kind 0: the path; 1: the number of a directory's name 8, and the path from there
 //! ```
 //! All numbers lie as the machine has them: a segment is read on the host that wrote it. Positions
 //! count up for ever, their place is what is left when divided by the size.
@@ -17,11 +18,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// The first bytes of a segment, written last.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"SHEAFTR1");
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 pub(crate) const HEADER_BYTES: usize = 4096;
 pub(crate) const RING_HEADER_BYTES: usize = 256;
 pub(crate) const RECORD_BYTES: usize = 64;
 pub(crate) const NAME_HEADER_BYTES: usize = 16;
+/// The kind of a name that is told as a path from a directory whose name is told.
+pub(crate) const NAME_PART: u32 = 1;
 /// What is kept of a process's command line.
 pub(crate) const COMMAND_BYTES_MAX: usize = 1024;
 /// The longest name that is kept; a longer one is lost.

@@ -42,6 +42,6 @@ pub use clock::{ClockKind, TraceClock};
 pub use layout::{IO_LAYERS, IoLayer, IoRecord, flag};
 pub use op::{IoOp, is_lock};
 pub use process_stat::ProcessStat;
-pub use read::{Damage, Gap, Process, Read, Reader, RingPlace, RingRecord, TakeLimits};
+pub use read::{Damage, Gap, NamePart, Process, Read, Reader, RingPlace, RingRecord, TakeLimits};
 pub use segment::{Full, SegmentOptions, TraceSegment};
 pub use writer::{IoEvent, RingWriter};

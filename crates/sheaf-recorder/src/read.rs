@@ -3,7 +3,9 @@ mod file;
 mod rings;
 
 use crate::clock::{ClockKind, TraceClock};
-use crate::layout::{COMMAND_BYTES_MAX, HEADER_BYTES, IoLayer, MAGIC, SegmentHeader, VERSION};
+use crate::layout::{
+    COMMAND_BYTES_MAX, HEADER_BYTES, IoLayer, MAGIC, NAME_BYTES_MAX, SegmentHeader, VERSION,
+};
 use crate::op::IoOp;
 use crate::process_stat::ProcessStat;
 use crate::segment::{Full, SegmentOptions, boot};
@@ -39,7 +41,7 @@ impl fmt::Display for Damage {
             Self::Kernel(errno) => write!(f, "{}", std::io::Error::from_raw_os_error(*errno)),
             Self::NoSegment => write!(f, "it is no segment, or was not made as a whole"),
             Self::Version(version) => {
-                write!(f, "it is of version {version}, and this reads version {VERSION}")
+                write!(f, "it is of version {version}, and this reads them up to {VERSION}")
             }
             Self::Sizes => write!(f, "its sizes do not go together"),
             Self::Short(have, want) => write!(f, "{have} of its {want} bytes are there"),
@@ -100,6 +102,9 @@ pub struct Read {
     pub records: Vec<RingRecord>,
     /// Names by their numbers.
     pub names: HashMap<u64, Vec<u8>>,
+    /// Names that are paths from directories, in the order of each ring. The names of these have come before,
+    /// or come with the same read; of those that come later ([`NamePart::name`]).
+    pub parts: Vec<NamePart>,
     /// Where something is missing among the records, as far as that is written down there; of rings
     /// that are overwritten it is not.
     pub gaps: Vec<Gap>,
@@ -115,6 +120,45 @@ pub struct Read {
     pub unread_rings: u32,
     /// More is there than was asked for.
     pub more: bool,
+}
+
+/// A name that was told as a path from a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamePart {
+    /// The number of the name.
+    pub number: u64,
+    /// The number of the directory's name.
+    pub directory: u64,
+    /// The path from there.
+    pub path: Vec<u8>,
+}
+
+impl NamePart {
+    /// The whole name, of that of its directory; `None` for one that is longer than a path may be.
+    #[must_use]
+    pub fn name(&self, directory: &[u8]) -> Option<Vec<u8>> {
+        let separator: &[u8] = if directory == b"/" { b"" } else { b"/" };
+        let name = [directory, separator, &self.path].concat();
+        (name.len() <= NAME_BYTES_MAX).then_some(name)
+    }
+}
+
+impl Read {
+    /// Makes whole names of parts, for who reads all of a segment at once.
+    pub fn join_names(&mut self) {
+        let mut left = usize::MAX;
+        // Directories may be told of in another ring, which was read later.
+        while self.parts.len() < left {
+            left = self.parts.len();
+            for part in std::mem::take(&mut self.parts) {
+                match self.names.get(&part.directory).map(|directory| part.name(directory)) {
+                    Some(Some(name)) => drop(self.names.insert(part.number, name)),
+                    Some(None) => self.names_lost += 1,
+                    None => self.parts.push(part),
+                }
+            }
+        }
+    }
 }
 
 /// What is known of the process.
@@ -438,7 +482,7 @@ impl Reader {
 
     /// Names that have come since the last time, where they take half of their room or more: their
     /// records are taken later, or never.
-    pub fn take_names(&mut self) -> HashMap<u64, Vec<u8>> {
+    pub fn take_names(&mut self) -> (HashMap<u64, Vec<u8>>, Vec<NamePart>) {
         let (used, ..) = self.begin_rings(usize::MAX);
         let (mut read, mut blocks) = (Read::default(), Blocks::default());
         let mut room = usize::MAX;
@@ -452,7 +496,7 @@ impl Reader {
                 self.released[at as usize].1 = names;
             }
         }
-        read.names
+        (read.names, read.parts)
     }
 
     /// Looks which rings there are by now, no more than so many; gives how many, how many more there
@@ -515,7 +559,7 @@ impl Reader {
 fn header_of(header: &[u8]) -> Result<(SegmentOptions, Process, [u64; 2]), Damage> {
     let words = Words(header);
     let version = words.u32(offset_of!(SegmentHeader, version));
-    if version != VERSION {
+    if !(1..=VERSION).contains(&version) {
         return Err(Damage::Version(version));
     }
     let full = Full::of(words.u32(offset_of!(SegmentHeader, full))).ok_or(Damage::Sizes)?;

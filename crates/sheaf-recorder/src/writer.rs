@@ -4,8 +4,8 @@
 //! one store: none is overwritten from then on. The thread saw the reason, so a reader that looks
 //! 10 ms later still finds the operations that led to it.
 use crate::layout::{
-    IoLayer, IoRecord, NAME_BYTES_MAX, NAME_HEADER_BYTES, RECORD_BYTES, RING_HEADER_BYTES,
-    ReaderLine, RingHeader, WriterLine, flag,
+    IoLayer, IoRecord, NAME_BYTES_MAX, NAME_HEADER_BYTES, NAME_PART, RECORD_BYTES,
+    RING_HEADER_BYTES, ReaderLine, RingHeader, WriterLine, flag,
 };
 use crate::op::IoOp;
 use crate::segment::{Full, TraceSegment};
@@ -273,13 +273,18 @@ impl<'a> RingWriter<'a> {
     /// The number of the name that parts are together.
     #[must_use]
     pub fn number_of_parts<const COUNT: usize>(parts: [&[u8]; COUNT]) -> u64 {
-        // FNV-1a, with its bits mixed once more: names differ in their last bytes.
-        let add = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-        let hash = parts
-            .into_iter()
-            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, part| part.iter().fold(hash, add));
-        let hash = (hash ^ hash >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        (hash ^ hash >> 32).max(1)
+        number_from(0xcbf2_9ce4_8422_2325, parts)
+    }
+
+    /// The number of the name that a path from a directory has, by the number of the directory's name.
+    #[must_use]
+    pub fn number_within(directory: u64, path: &[u8]) -> u64 {
+        const ODD_INVERSE: u64 = inverse_of(ODD);
+        const { assert!(ODD.wrapping_mul(ODD_INVERSE) == 1) };
+        // Each step of mixing can be undone, so that what is behind it can be added.
+        let hash = (directory ^ directory >> 32).wrapping_mul(ODD_INVERSE);
+        let separator: &[u8] = if directory == Self::number_of(b"/") { b"" } else { b"/" };
+        number_from(hash ^ hash >> 32, [separator, path])
     }
 
     /// The number of a name, which readers are told. Where there is no room that is counted, and
@@ -297,14 +302,24 @@ impl<'a> RingWriter<'a> {
     }
 
     /// Tells readers of a name; whether there was room, and it was not too long.
-    #[expect(unsafe_code, reason = "names lie behind a ring's records")]
     pub fn tell(&mut self, number: u64, name: &[u8]) -> bool {
-        if name.len() > NAME_BYTES_MAX {
+        self.tell_as(number, 0, [b"", name])
+    }
+
+    /// Tells readers of a name as a path from a directory, of whose name they were told.
+    pub fn tell_within(&mut self, number: u64, directory: u64, path: &[u8]) -> bool {
+        self.tell_as(number, NAME_PART, [&directory.to_ne_bytes(), path])
+    }
+
+    #[expect(unsafe_code, reason = "names lie behind a ring's records")]
+    fn tell_as(&mut self, number: u64, kind: u32, [first, rest]: [&[u8]; 2]) -> bool {
+        let len = first.len() + rest.len();
+        if len > NAME_BYTES_MAX {
             self.lose_name();
             return false;
         }
         let bytes = u64::from(self.segment.options.names_bytes);
-        let need = (NAME_HEADER_BYTES + name.len().next_multiple_of(8)) as u64;
+        let need = (NAME_HEADER_BYTES + len.next_multiple_of(8)) as u64;
         let (head, tail) =
             (self.line().names_head.load(Relaxed), self.reader_line().names_tail.load(Acquire));
         let tail = tail.min(head);
@@ -333,13 +348,36 @@ impl<'a> RingWriter<'a> {
             }
             let at = area.add(((head + skip) % bytes) as usize);
             at.cast::<u64>().write(number);
-            at.add(8).cast::<u64>().write(name.len() as u64);
-            at.add(NAME_HEADER_BYTES).copy_from_nonoverlapping(name.as_ptr(), name.len());
+            at.add(8).cast::<[u32; 2]>().write([len as u32, kind]);
+            let at = at.add(NAME_HEADER_BYTES);
+            at.copy_from_nonoverlapping(first.as_ptr(), first.len());
+            at.add(first.len()).copy_from_nonoverlapping(rest.as_ptr(), rest.len());
         }
         // Last, so that a reader sees only whole names.
         self.line().names_head.store(head + skip + need, Release);
         true
     }
+}
+
+/// What mixes the bits of a name's number.
+const ODD: u64 = 0xd6e8_feb8_6659_fd93;
+
+/// FNV-1a, with its bits mixed once more: names differ in their last bytes.
+fn number_from<const COUNT: usize>(hash: u64, parts: [&[u8]; COUNT]) -> u64 {
+    let add = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+    let hash = parts.into_iter().fold(hash, |hash, part| part.iter().fold(hash, add));
+    let hash = (hash ^ hash >> 32).wrapping_mul(ODD);
+    (hash ^ hash >> 32).max(1)
+}
+
+/// What an odd number is multiplied with to be 1, modulo 2⁶⁴: each step (Newton's) has twice as many right bits.
+const fn inverse_of(odd: u64) -> u64 {
+    let (mut inverse, mut step) = (odd, 0);
+    while step < 5 {
+        inverse = inverse.wrapping_mul(2_u64.wrapping_sub(odd.wrapping_mul(inverse)));
+        step += 1;
+    }
+    inverse
 }
 
 /// Up to where a part of the file that begins at `start` has memory next, if that is not enough: of

@@ -5,10 +5,19 @@ use super::{
     file_of,
 };
 use crate::row::{TraceNames, TraceRow};
-use sheaf_recorder::{ClockKind, Full, Gap, IoOp, Reader, RingPlace, RingRecord, TakeLimits, flag};
+use sheaf_recorder::{
+    ClockKind, Full, Gap, IoOp, NamePart, Reader, RingPlace, RingRecord, TakeLimits, flag,
+};
 use std::collections::HashMap;
 use std::path::Path;
 use std::time::Instant;
+
+/// Names that wait for those of their directories. These come with the same look, or the next one.
+const PARTS_MAX: usize = 1 << 16;
+
+/// How often directories are looked for in other rings: a thread may open what is in a directory that another one
+/// has just opened, and so on.
+const JOINS_MAX: usize = 64;
 
 /// A segment, and how much of its losses is told.
 #[derive(Debug)]
@@ -23,6 +32,8 @@ pub(super) struct TraceSource {
     /// Its process has ended, and what it has recorded is kept.
     pub is_buried: bool,
     pub names: HashMap<u64, u32>,
+    /// Names whose directories have none yet.
+    parts: Vec<NamePart>,
     /// Names that were not taken for want of memory.
     pub names_passed: u64,
     pub command: u32,
@@ -62,6 +73,12 @@ impl LookRoom {
         Self { records, rings, names_bytes, numbers, until, unread_rings: 0 }
     }
 
+    /// For names alone, so many bytes of them.
+    pub fn of_names(names_bytes: usize) -> Self {
+        let all = usize::MAX;
+        Self { records: all, rings: all, names_bytes, numbers: all, until: None, unread_rings: 0 }
+    }
+
     pub fn is_over(&self, collected: &Collected) -> bool {
         collected.rows.len() >= self.records
             || self.until.is_some_and(|until| Instant::now() > until)
@@ -97,6 +114,7 @@ impl TraceSource {
             reader,
             permit,
             names: state.names.into_iter().collect(),
+            parts: Vec::new(),
             command,
             names_passed: 0,
             lost: state.lost,
@@ -156,7 +174,8 @@ impl TraceSource {
         let read = self.reader.take_within(&room.limits(rings, into), was_written);
         room.rings = room.rings.saturating_sub(self.reader.places().len() - rings);
         room.unread_rings += u64::from(read.unread_rings);
-        let fresh = self.name(&read.names, names, room);
+        let has_names = !read.names.is_empty() || !read.parts.is_empty();
+        let fresh = self.name((&read.names, read.parts), names, room);
         let process = self.reader.process();
         let (made, made_ns, pid) = (process.made, process.made_ns, process.pid);
         let is_counter = process.clock == ClockKind::Counter;
@@ -185,7 +204,7 @@ impl TraceSource {
             into.rows.push(of_gap(gap, row(gap.from, gap.to.saturating_sub(gap.from)), &mut ops));
         }
         let unplaced = read.unplaced.saturating_sub(self.unplaced);
-        let is_quiet = read.records.is_empty() && read.gaps.is_empty() && read.names.is_empty();
+        let is_quiet = read.records.is_empty() && read.gaps.is_empty() && !has_names;
         let is_as_before = (self.lost, self.names_lost, self.unplaced)
             == (read.lost, read.names_lost, read.unplaced);
         let lost = read.lost.saturating_sub(self.lost);
@@ -221,26 +240,58 @@ impl TraceSource {
     }
 
     /// Takes in names, as far as there is room for them.
-    fn name(
+    pub fn name(
         &mut self,
-        read: &HashMap<u64, Vec<u8>>,
+        (whole, parts): (&HashMap<u64, Vec<u8>>, Vec<NamePart>),
         names: &mut TraceNames,
         room: &mut LookRoom,
     ) -> Vec<(u64, u32)> {
-        let mut fresh = Vec::with_capacity(read.len());
-        for (number, name) in read {
-            let is_known = self.names.contains_key(number);
-            let has_room = is_known || room.numbers > 0;
-            if !has_room || (names.bytes() >= room.names_bytes && names.find(name).is_none()) {
-                self.names_passed += 1;
-                continue;
+        let mut fresh = Vec::with_capacity(whole.len() + parts.len());
+        for (number, name) in whole {
+            self.name_one(*number, name, (names, room), &mut fresh);
+        }
+        self.parts.extend(parts);
+        // A directory may be told of in another ring, which comes later.
+        for _ in 0..JOINS_MAX {
+            let before = self.parts.len();
+            for part in std::mem::take(&mut self.parts) {
+                let Some(&directory) = self.names.get(&part.directory) else {
+                    self.parts.push(part);
+                    continue;
+                };
+                match part.name(names.text(directory)) {
+                    Some(name) => self.name_one(part.number, &name, (names, room), &mut fresh),
+                    None => self.names_passed += 1,
+                }
             }
-            room.numbers = room.numbers.saturating_sub(usize::from(!is_known));
-            let name = names.number(name);
-            self.names.insert(*number, name);
-            fresh.push((*number, name));
+            if self.parts.len() == before {
+                break;
+            }
+        }
+        if self.parts.len() > PARTS_MAX {
+            self.names_passed += self.parts.len() as u64;
+            self.parts.clear();
         }
         fresh
+    }
+
+    fn name_one(
+        &mut self,
+        number: u64,
+        name: &[u8],
+        (names, room): (&mut TraceNames, &mut LookRoom),
+        fresh: &mut Vec<(u64, u32)>,
+    ) {
+        let is_known = self.names.contains_key(&number);
+        let has_room = is_known || room.numbers > 0;
+        if !has_room || (names.bytes() >= room.names_bytes && names.find(name).is_none()) {
+            self.names_passed += 1;
+            return;
+        }
+        room.numbers = room.numbers.saturating_sub(usize::from(!is_known));
+        let name = names.number(name);
+        self.names.insert(number, name);
+        fresh.push((number, name));
     }
 
     pub fn state(&self, path: &Path, names: Vec<(u64, u32)>) -> SourceState {

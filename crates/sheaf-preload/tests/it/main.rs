@@ -4,6 +4,7 @@ mod exact;
 mod forks;
 mod long;
 mod mpi;
+mod names;
 mod program;
 mod same;
 mod sockets;

@@ -71,7 +71,8 @@ pub fn traced_in(directory: &Path) -> Vec<Traced> {
             let mut reader = Reader::open(&entry.unwrap().path()).unwrap();
             let process = reader.process().clone();
             let command = String::from_utf8(process.command).unwrap().replace('\0', " ");
-            let read = reader.read();
+            let mut read = reader.read();
+            read.join_names();
             (process.made, Traced { pid: process.pid, command, read })
         })
         .collect();

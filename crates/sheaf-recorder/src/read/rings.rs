@@ -1,8 +1,8 @@
 //! What rings hold, taken from the file of a segment block by block.
 use super::file::{RingState, RingWord, Words};
-use super::{Gap, Read, Reader, RingRecord, TakeLimits};
+use super::{Gap, NamePart, Read, Reader, RingRecord, TakeLimits};
 use crate::layout::{
-    IO_LAYERS, IoLayer, IoRecord, NAME_BYTES_MAX, NAME_HEADER_BYTES, RECORD_BYTES, flag,
+    IO_LAYERS, IoLayer, IoRecord, NAME_BYTES_MAX, NAME_HEADER_BYTES, NAME_PART, RECORD_BYTES, flag,
 };
 use crate::op::IoOp;
 use crate::segment::Full;
@@ -270,16 +270,25 @@ fn names_of(block: &[u8], left: u64, read: &mut Read) -> NamesRead {
         if rest < NAME_HEADER_BYTES {
             break;
         }
-        let len = usize::try_from(words.u64(at + 8)).unwrap_or(usize::MAX).min(NAME_BYTES_MAX + 1);
+        let (len, kind) = (words.u32(at + 8) as usize, words.u32(at + 12));
+        let least = if kind == NAME_PART { size_of::<u64>() } else { 0 };
+        let is_one = kind <= NAME_PART && (least..=NAME_BYTES_MAX).contains(&len);
+        let len = len.min(NAME_BYTES_MAX);
         let need = NAME_HEADER_BYTES + len.next_multiple_of(8);
-        if len > NAME_BYTES_MAX || need as u64 > left {
+        if !is_one || need as u64 > left {
             return if at == 0 { NamesRead::Damaged } else { NamesRead::Some(at) };
         }
         if need > rest {
             break;
         }
         let name = &block[at + NAME_HEADER_BYTES..][..len];
-        read.names.insert(number, name.to_owned());
+        if kind == NAME_PART {
+            let (directory, path) = name.split_at(size_of::<u64>());
+            let directory = Words(directory).u64(0);
+            read.parts.push(NamePart { number, directory, path: path.to_owned() });
+        } else {
+            read.names.insert(number, name.to_owned());
+        }
         at += need;
     }
     // One that is longer than what was written is none.
