@@ -145,9 +145,7 @@ pub fn run(args: &GetArgs, global: &GlobalArgs) -> Result<Exit> {
     // What was got under each name: a second one would take its place.
     let mut names = HashSet::new();
     let sources = sources?;
-    if args.delete {
-        check_one_of_contents(&sources)?;
-    }
+    check_one_of_contents(&sources)?;
     for (source, is_of_contents) in sources {
         let archive = opened(&source, Path::new(to), &mut options)?;
         options.contents = is_of_contents;
@@ -204,9 +202,10 @@ fn opened(source: &ArchivedName, to: &Path, options: &mut FetchOptions) -> Resul
 }
 
 const ONE_OF_CONTENTS: &str =
-    "--delete takes what is in one directory alone: others would be removed for that";
+    "what is in a directory (STORE::DIR/., STORE::) is got alone: say nothing else beside it";
 
-/// Refuses to remove what another source has: what is in two directories goes to the same place.
+/// Refuses several sources of which one is what is in a directory: they would have the same names, and `--delete`
+/// would remove one for the other.
 fn check_one_of_contents(sources: &[(ArchivedName, bool)]) -> Result<()> {
     let is_of_contents =
         |(source, is_of_contents): &(ArchivedName, bool)| *is_of_contents || source.is_everything();

@@ -273,7 +273,7 @@ fn tell_cut_off(error: &CatalogError) {
     IS_CUT_OFF.store(true, Ordering::Relaxed);
     let text = printable(&error.to_string());
     let since = match error {
-        CatalogError::Lost { .. } | CatalogError::Unmarked { .. } => "",
+        CatalogError::Lost { .. } | CatalogError::Gone { .. } | CatalogError::Unmarked { .. } => "",
         _ => ": what was stored since is not known",
     };
     output::tell(format_args!("sheaf: {text}{since}"));

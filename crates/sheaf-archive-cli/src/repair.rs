@@ -6,7 +6,7 @@ use clap::Args;
 use sheaf_archive::{ArchiveError, ArchivePath, CatalogError, RepairOptions, RepairReport, repair};
 use sheaf_cli::exit::{Exit, Stop};
 use sheaf_cli::options::GlobalArgs;
-use sheaf_cli::output::{self, Output};
+use sheaf_cli::output::{self, Output, printable};
 use sheaf_records::{ArchiveLogDropped, ArchiveLogRestored, ArchiveRepaired};
 use sheaf_tools::report::human;
 use std::ffi::OsString;
@@ -130,6 +130,8 @@ fn restore_log(store: &Path, dry_run: bool, global: &GlobalArgs) -> Result<Exit>
             known: restored.known,
             commits: restored.commits,
             directories: restored.directories,
+            dropped: restored.dropped,
+            versions: restored.versions.clone(),
         };
         Output::new(global).records.write(&mut output::stdout(), &record)?;
     } else if !global.quiet {
@@ -140,8 +142,32 @@ fn restore_log(store: &Path, dry_run: bool, global: &GlobalArgs) -> Result<Exit>
             restored.from,
             counted(restored.directories, "directory", "directories"),
         ));
+        tell_forgotten(&restored.versions, dry_run);
+    }
+    if let Some(fault) = restored.fault {
+        output::tell(format_args!("sheaf: {}", printable(&fault.to_string())));
+        return Ok(Exit::Partial);
     }
     Ok(Exit::Success)
+}
+
+/// Versions whose states cannot be read any more.
+fn tell_forgotten(versions: &[String], dry_run: bool) {
+    const NAMED: usize = 8;
+    if versions.is_empty() {
+        return;
+    }
+    let verb = if dry_run { "would forget" } else { "forgot" };
+    let named: Vec<String> = versions.iter().take(NAMED).map(|name| printable(name)).collect();
+    let more = match versions.len().checked_sub(NAMED) {
+        None | Some(0) => String::new(),
+        Some(more) => format!(" and {more} more"),
+    };
+    output::tell(format_args!(
+        "sheaf: {verb} {}, as the log has lost what the archive was then: {}{more}",
+        counted(versions.len() as u64, "version", "versions"),
+        named.join(", "),
+    ));
 }
 
 fn tell_report(report: &RepairReport, dry_run: bool, global: &GlobalArgs) -> Result<()> {

@@ -243,6 +243,22 @@ fn check_names(args: &StoreArgs, to: &OsStr, sources: &[OsString]) -> Result<()>
     Ok(())
 }
 
+/// Makes no store where none of the sources is there.
+fn check_some_is_there(args: &StoreArgs, sources: &[OsString], store: &Path) -> Result<()> {
+    if !args.create || sources.is_empty() {
+        return Ok(());
+    }
+    let is_missing = |source: &OsString| {
+        std::fs::symlink_metadata(source)
+            .is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+    };
+    if sources.iter().all(is_missing) && !place::is_store(store)? {
+        let first = printable(&sources[0].to_string_lossy());
+        anyhow::bail!("{first}: is not there, so no store is made");
+    }
+    Ok(())
+}
+
 /// Stores the files.
 pub fn run(args: &StoreArgs, global: &GlobalArgs) -> Result<Exit> {
     let (to, sources) = args.names.split_last().context("clap asks for a name")?;
@@ -272,6 +288,7 @@ pub fn run(args: &StoreArgs, global: &GlobalArgs) -> Result<Exit> {
         .then(tempfile::tempdir)
         .transpose()?;
     let store = scratch.as_ref().map_or_else(|| to.store.clone(), |at| at.path().join("store"));
+    check_some_is_there(args, sources, &to.store)?;
     let archive = place::open(&store, args.create)?;
     let left_out = place::directory_id(&store)?;
     let options = SaveOptions { left_out, ..args.options(archive.store(), global) };

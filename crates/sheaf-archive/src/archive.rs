@@ -408,7 +408,11 @@ impl Archive {
             Err(error) if error.is_of_log() => Some(error),
             caught_up => {
                 caught_up?;
-                None
+                // One that has taken in all that is there does not look for a lost end by itself.
+                match catalog.check_cut(&*store) {
+                    Err(error) if error.is_of_log() => Some(error),
+                    checked => checked.map(|()| None)?,
+                }
             }
         };
         Ok((Self::of(store, catalog), error))

@@ -105,19 +105,20 @@ pub enum CatalogError {
         /// The first that is there behind it.
         later: u64,
     },
-    /// The last commits of the log are not there, and a version is of one of them.
+    /// The last commits of the log are not there, and a version or a snapshot is of one of them.
     #[error(
-        "commit {number} of the archive's log is missing, as a version is of commit {marked}: bring {} back from a \
-         copy of the store",
+        "commit {number} of the archive's log is missing, as a version or a snapshot of the log is of commit \
+         {marked}: bring {} back from a copy of the store, or go on without it with sheaf archive repair \
+         --drop-log-from {number}",
         log_key(*number)
     )]
     Cut {
         /// The first one that is not there.
         number: u64,
-        /// The last one of which there is a version.
+        /// The last one of which there is a version or a snapshot.
         marked: u64,
     },
-    /// The versions cannot be listed, which would show that the log has lost its end.
+    /// Versions or snapshots cannot be listed, which would show that the log has lost its end.
     #[error("{error}: so it is not known whether the archive's log has lost its last commits")]
     Unmarked {
         /// Why.
@@ -293,6 +294,7 @@ impl CatalogError {
                 | Self::Unmarked { .. }
                 | Self::Unconnected { .. }
                 | Self::Lost { .. }
+                | Self::Gone { .. }
                 | Self::Version { .. }
         )
     }

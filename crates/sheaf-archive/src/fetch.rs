@@ -214,6 +214,10 @@ pub fn fetch_watched(
     let failed =
         |errno| ArchiveError::File { path: to.to_owned(), doing: "cannot be written", errno };
     let is_directory = archive.catalog().directory(from)?.is_some();
+    if !is_directory && archive.look_up(from)?.is_none() {
+        // Nothing is made for it.
+        return Err(ArchiveError::NotArchived { path: from.clone() });
+    }
     let above = above_of(from, options.contents && is_directory);
     let now: Mutex<Option<Catalog>> = Mutex::default();
     let rows_now = |path: &ArchivePath| {

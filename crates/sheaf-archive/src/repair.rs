@@ -18,7 +18,7 @@ use crate::pack::member::PackId;
 use crate::path::ArchivePath;
 use crate::save::RESUME;
 use crate::store::{Store, StoreError, StoreKey, StoredObject};
-use crate::version::{add_versions, each_version, end_moves};
+use crate::version::{FoundVersion, add_versions, each_version, end_moves};
 use sheaf_core::Errno;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -161,7 +161,7 @@ fn restore_indexes(
     if archive.catalog().applied()? == 0 {
         return Ok(());
     }
-    each_version(store, &[], &mut |catalog, _, since| {
+    let mut restore = |catalog: &Catalog, _: &FoundVersion, since| {
         let mut last = None;
         loop {
             let next = catalog.rows_since(since, last.as_ref(), DIRECTORIES_AT_ONCE)?;
@@ -173,7 +173,8 @@ fn restore_indexes(
                 }
             }
         }
-    })
+    };
+    each_version(store, &[], &mut restore, &mut Err)
 }
 
 /// Makes the index of a pack again, if it is lost or damaged and the pack says what it was.

@@ -16,8 +16,9 @@ use crate::path::ArchivePath;
 use crate::reader::PackReader;
 use crate::repair::referred_by;
 use crate::store::Store;
-use crate::version::{add_versions, each_version, versions};
+use crate::version::{FoundVersion, add_versions, each_version, versions};
 use sheaf_core::lock;
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::ops::AddAssign;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -117,9 +118,9 @@ pub fn verify(
         report += at_once(options, next, &|(path, _)| verifier.directory(&path));
     }
     if *from == ArchivePath::ROOT {
-        let versions = versions_of(&verifier, &mut report).and_then(|()| {
+        let versions = versions_of(&verifier, &mut report).and_then(|are_known| {
             let all = options.sample_of_million == PARTS;
-            if all { unreferred(archive, &mut report) } else { Ok(()) }
+            if all && are_known { unreferred(archive, &mut report) } else { Ok(()) }
         });
         match versions {
             // What is wrong with the log is told once.
@@ -176,11 +177,11 @@ fn at_once<T: Send>(
 }
 
 /// Verifies marks of versions, and what versions have and the archive has no longer.
-fn versions_of(verifier: &Verifier<'_>, report: &mut VerifyReport) -> Result<(), ArchiveError> {
+fn versions_of(verifier: &Verifier<'_>, report: &mut VerifyReport) -> Result<bool, ArchiveError> {
     let archive = verifier.archive;
     // A log that is lost as a whole is told elsewhere.
     if archive.catalog().applied()? == 0 {
-        return Ok(());
+        return Ok(true);
     }
     for found in versions(archive)? {
         if let Err(error) = found.version {
@@ -188,7 +189,8 @@ fn versions_of(verifier: &Verifier<'_>, report: &mut VerifyReport) -> Result<(),
         }
     }
     let mut seen = HashSet::new();
-    each_version(archive.store(), &[], &mut |catalog, found, since| {
+    let lost = Cell::new(0);
+    let mut look = |catalog: &Catalog, found: &FoundVersion, since| {
         let told = |error| {
             let (id, why) = (found.id.to_string(), Box::new(error));
             (verifier.told)(ArchiveError::OfVersion { id, why });
@@ -212,7 +214,14 @@ fn versions_of(verifier: &Verifier<'_>, report: &mut VerifyReport) -> Result<(),
             }
             *report += at_once(verifier.options, next, &|(path, rows)| verifier.rows(&path, &rows));
         }
-    })
+    };
+    each_version(archive.store(), &[], &mut look, &mut |error| {
+        (verifier.told)(error);
+        lost.set(lost.get() + 1);
+        Ok(())
+    })?;
+    report.damaged += lost.get();
+    Ok(lost.get() == 0)
 }
 
 /// Counts what nothing refers to.

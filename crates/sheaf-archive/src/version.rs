@@ -17,9 +17,10 @@ use crate::catalog::{Catalog, Commit};
 use crate::lease::Removal;
 use crate::pack::member::PackId;
 use crate::repair::{Referred, add_referred, removed};
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, StoreKey};
 use mark::Mark;
 pub(crate) use mark::VERSIONS;
+use sheaf_core::Errno;
 use sheaf_core::lock;
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -41,7 +42,8 @@ pub enum VersionError {
     },
     /// The log does not have its commit.
     #[error(
-        "version {id} is of commit {number}, and the archive's log has another one or none: forget it"
+        "version {id} is of commit {number}, and the archive's log has another one or none: bring the log back \
+         from a copy of the store, or forget the version"
     )]
     OtherLog {
         /// Which one.
@@ -216,16 +218,18 @@ pub(crate) fn add_versions(
     referred: &mut Referred,
     but: &[PackId],
 ) -> Result<(), ArchiveError> {
-    each_version(store, but, &mut |catalog, _, since| add_referred(catalog, since, referred))
+    let mut add = |catalog: &_, _: &_, since| add_referred(catalog, since, referred);
+    each_version(store, but, &mut add, &mut Err)
 }
 
 /// Makes the tables of one version after the other, and hands them out with the commit of the one before:
 /// directories that have not changed since that are as they were there. Of versions of one commit the first
-/// is handed out.
+/// is handed out. One whose commit the log does not have is told as an error.
 pub(crate) fn each_version(
     store: &dyn Store,
     but: &[PackId],
     each: &mut dyn FnMut(&Catalog, &FoundVersion, u64) -> Result<(), ArchiveError>,
+    failed: &mut dyn FnMut(ArchiveError) -> Result<(), ArchiveError>,
 ) -> Result<(), ArchiveError> {
     let mut all = found(store)?;
     all.retain(|found| !but.contains(&found.id));
@@ -234,12 +238,20 @@ pub(crate) fn each_version(
     }
     let (mut catalog, mut since) = (Catalog::in_memory()?, 0);
     for found in all {
-        let (last, digest) = catalog.last_at(store, found.number)?;
+        let (last, digest) = match catalog.last_at(store, found.number) {
+            // A snapshot may be behind what is wrong with the log.
+            Err(error) if error.is_of_log() => {
+                (catalog, since) = (Catalog::in_memory()?, 0);
+                catalog.read_at(store, found.number).unwrap_or_default()
+            }
+            at => at?,
+        };
         // A mark that is damaged has its commit in its key, and keeps as much.
         let is_other = found.version.as_ref().is_ok_and(|version| version.digest != digest);
         if last != found.number || is_other {
             let (id, number) = (found.id.to_string(), found.number);
-            return Err(VersionError::OtherLog { id, number }.into());
+            failed(VersionError::OtherLog { id, number }.into())?;
+            continue;
         }
         if found.number > since {
             each(&catalog, &found, since)?;
@@ -265,12 +277,51 @@ pub(crate) fn end_moves(store: &dyn Store, removal: &Removal<'_>) -> Result<(), 
     Ok(())
 }
 
-/// Removes marks of this commit of the log and of later ones, which are given up or written again.
-pub(crate) fn remove_marks(store: &dyn Store, from: u64) -> Result<(), StoreError> {
-    for mark in marks(store)?.into_iter().filter(|mark| mark.number >= from) {
-        removed(store.remove(&mark.key()))?;
+/// The marks of this commit of the log and of later ones.
+pub(crate) fn marks_from(store: &dyn Store, from: u64) -> Result<Vec<StoreKey>, StoreError> {
+    let all = marks(store)?.into_iter().filter(|mark| mark.number >= from);
+    Ok(all.map(|mark| mark.key()).collect())
+}
+
+/// A commit, and its digest.
+pub(crate) type CommitId = (u64, [u8; 32]);
+
+/// Has marks follow a log whose commits from `from` to `known` are written again, of what the archive was at
+/// `known`: marks of that are of `last` then. Those of the commits between are of nothing any more, and go; what
+/// these are called. Marks of later commits stay. Without `last`, nothing is changed.
+pub(crate) fn follow_log(
+    store: &dyn Store,
+    from: u64,
+    known: CommitId,
+    last: Option<CommitId>,
+) -> Result<Vec<String>, StoreError> {
+    let mut gone = Vec::new();
+    for mark in marks(store)?.into_iter().filter(|mark| (from..=known.0).contains(&mark.number)) {
+        let said = mark.read(store)?.and_then(Result::ok);
+        match said {
+            Some(mut version) if (mark.number, version.digest) == known => {
+                let Some((number, digest)) = last else { continue };
+                version.digest = digest;
+                let moved = Mark { number, id: mark.id };
+                if moved == mark {
+                    // What it said is kept elsewhere by now.
+                    removed(store.remove(&mark.key()))?;
+                }
+                match put(store, &moved.key(), &version.encode(moved)) {
+                    Err(error) if error.errno == Errno::EXIST => {}
+                    moved => moved?,
+                }
+                if moved == mark {
+                    continue;
+                }
+            }
+            said => gone.push(said.and_then(|said| said.name).unwrap_or(mark.id.to_string())),
+        }
+        if last.is_some() {
+            removed(store.remove(&mark.key()))?;
+        }
     }
-    Ok(())
+    Ok(gone)
 }
 
 /// The last commit of which there is a version; 0 where there are none.

@@ -350,6 +350,10 @@ pub struct ArchiveLogRestored {
     pub commits: u64,
     /// The number of directories in these commits.
     pub directories: u64,
+    /// The number of commits of the log that these replace.
+    pub dropped: u64,
+    /// The names or identities of versions that are forgotten, as the log has lost their commits.
+    pub versions: Vec<String>,
 }
 
 /// The kind of a file.

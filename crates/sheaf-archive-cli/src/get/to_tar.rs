@@ -1,5 +1,5 @@
 //! `sheaf archive get --to-tar`: what is archived as one tar.
-use super::{GetArgs, is_of_contents, tell_report};
+use super::{GetArgs, check_one_of_contents, is_of_contents, tell_report};
 use crate::place::{self, ArchivedName};
 use crate::{local, tell};
 use anyhow::{Context, Result};
@@ -20,6 +20,7 @@ pub fn run(args: &GetArgs, to: &Path, global: &GlobalArgs) -> Result<Exit> {
     let named =
         args.names.iter().map(|name| Ok((ArchivedName::parse(name)?, is_of_contents(name))));
     let sources = named.collect::<Result<Vec<_>>>()?;
+    check_one_of_contents(&sources)?;
     if to.as_os_str() == "-" {
         if io::stdout().is_terminal() {
             return Err(Stop::usage("a tar is nothing for a terminal: say --to-tar FILE").into());
@@ -58,6 +59,11 @@ pub fn run(args: &GetArgs, to: &Path, global: &GlobalArgs) -> Result<Exit> {
         .tempfile_in(above)
         .with_context(named)?;
     let (report, part) = write(args, sources, part)?;
+    if report.fetched + report.directories == 0 && report.failed > 0 {
+        // What may be there under this name stays.
+        output::tell(format_args!("sheaf: {}: is not written: nothing was got", named()));
+        return Ok(Exit::Partial);
+    }
     part.as_file().sync_all().with_context(named)?;
     part.persist(to).map_err(|error| error.error).with_context(named)?;
     ended(&report, global)

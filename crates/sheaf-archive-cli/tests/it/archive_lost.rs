@@ -104,7 +104,8 @@ fn give_up_the_end(home: &Home, at: usize, is_whole: bool) {
     let given_up = give_up(at, &[]);
     assert_eq!(given_up.code, Some(0), "{given_up:?}");
     assert!(given_up.stderr.starts_with("sheaf: gave up 1 commit of the log"), "{given_up:?}");
-    assert_eq!(fs::read_dir(home.path().join("s/objects/dropped")).unwrap().count(), 1);
+    // The commit, and the version of it.
+    assert_eq!(fs::read_dir(home.path().join("s/objects/dropped")).unwrap().count(), 2);
     assert_eq!(packs(), before, "what was stored since may be looked for");
     for args in [&["verify", "s::"][..], &["store", "tree", "s::/4"], &["verify", "s::"]] {
         let ended = home.run(&[&["archive"], args].concat());
@@ -158,7 +159,10 @@ fn log_that_has_lost_its_end_is_written_again_of_the_catalog() {
             assert!(verified.stderr.contains("the log may be lost"), "{verified:?}");
             let repaired = home.run(&["archive", "repair", "--age", "0", "s::"]);
             assert_eq!(repaired.code, Some(4), "{repaired:?}");
-            assert!(repaired.stderr.contains("a version is of commit"), "{repaired:?}");
+            assert!(
+                repaired.stderr.contains("a version or a snapshot of the log is of commit"),
+                "{repaired:?}"
+            );
             fs::rename(&away, &catalog).unwrap();
         }
         let would = home.run(&["archive", "repair", "--restore-log", "--dry-run", "s::"]);
@@ -220,7 +224,7 @@ fn lost_last_commit_of_a_version_is_seen() {
     let last = fs::read_dir(&log).unwrap().count();
     fs::remove_file(log.join(format!("{last:020}"))).unwrap();
     forget(&home);
-    let told = format!("commit {last} of the archive's log is missing, as a version is of commit");
+    let told = format!("commit {last} of the archive's log is missing, as a version or a snapshot");
     for _ in 0..2 {
         for args in [
             &["ls", "s::tree"][..],
@@ -264,6 +268,7 @@ fn delete_removes_nothing_where_the_log_may_have_lost_its_end() {
     };
     let told = kept();
     assert!(told.contains(&format!("commit {last} of the archive's log is missing")), "{told}");
+    assert_eq!(run(&["ls", "s::tree"]).code, Some(4));
     let versions = home.path().join("s/objects/versions");
     fs::rename(&versions, home.path().join("versions")).unwrap();
     fs::write(&versions, "").unwrap();
@@ -331,8 +336,8 @@ fn store_that_was_put_back_goes_on_from_there() {
     fs::rename(home.path().join("s"), home.path().join("after")).unwrap();
     copy("before", "s");
     let refused = run(&["store", "tree", "s::"]);
-    assert!(refused.code == Some(4) && refused.stderr.contains("--restore-log"), "{refused:?}");
     let remedy = format!("sheaf archive repair --drop-log-from {first}");
+    assert!(refused.code == Some(4) && refused.stderr.contains(&remedy), "{refused:?}");
     let gone = run(&["repair", "--restore-log", "s::"]);
     assert!(gone.code == Some(4) && gone.stderr.contains(&remedy), "{gone:?}");
     let drop = |number: usize, more: &[&str]| {
@@ -473,4 +478,166 @@ fn nothing_goes_into_a_store_but_by_its_name() {
         let alone = home.run(&["archive", command, "d::"]);
         assert!(alone.stderr.ends_with("comes last; --create makes a store\n"), "{alone:?}");
     }
+}
+
+/// A store of two versions, `one` (of `tree`) and `two` (of `tree` with `later`), and a copy of the catalogs from
+/// between; `args` are run after that.
+fn two_versions() -> (Home, std::path::PathBuf) {
+    let home = home();
+    let archive = |args: &[&str]| {
+        let run = home.run(&[&["archive"], args].concat());
+        assert_eq!(run.code, Some(0), "{run:?}");
+    };
+    archive(&["store", "--create", "--name", "one", "tree", "s::"]);
+    let early = home.path().join("early");
+    let copied = Command::new("cp").arg("-a").arg(home.path().join(".cache")).arg(&early).status();
+    assert!(copied.unwrap().success());
+    fs::write(home.path().join("tree/later"), "later").unwrap();
+    archive(&["store", "--name", "two", "tree", "s::"]);
+    (home, early)
+}
+
+/// The catalogs are those of this copy.
+fn take_catalogs(home: &Home, from: &Path) {
+    let cache = home.path().join(".cache");
+    fs::remove_dir_all(&cache).unwrap();
+    let copied = Command::new("cp").arg("-a").arg(from).arg(&cache).status();
+    assert!(copied.unwrap().success());
+}
+
+/// The commits of the log, from the first on.
+fn commits(home: &Home) -> Vec<std::path::PathBuf> {
+    let log = fs::read_dir(home.path().join("s/objects/log")).unwrap();
+    let mut commits: Vec<_> = log.map(|entry| entry.unwrap().path()).collect();
+    commits.sort();
+    commits
+}
+
+#[test]
+fn log_that_is_restored_keeps_what_its_catalog_does_not_know() {
+    let (home, early) = two_versions();
+    let run = |args: &[&str]| home.run(&[&["archive"], args].concat());
+    let all = commits(&home);
+    // The catalog knows all but the last commit, of which there is a version.
+    all[all.len() - 2..].iter().for_each(|commit| fs::remove_file(commit).unwrap());
+    take_catalogs(&home, &early);
+    let restored = run(&["repair", "--restore-log", "s::"]);
+    let told = format!("commit {} of the archive's log is missing, as a version or", all.len());
+    assert!(restored.code == Some(4) && restored.stderr.contains(&told), "{restored:?}");
+    for args in [&["ls", "s::"][..], &["repair", "--age", "0", "s::"], &["store", "tree", "s::"]] {
+        let ended = run(args);
+        assert!(ended.code == Some(4) && ended.stderr.contains(&told), "{ended:?}");
+    }
+    assert_eq!(run(&["verify", "s::"]).code, Some(4));
+    let dropped = run(&["repair", "--drop-log-from", &all.len().to_string(), "s::"]);
+    assert_eq!(dropped.code, Some(0), "{dropped:?}");
+    let verified = run(&["verify", "s::"]);
+    assert_eq!(verified.code, Some(0), "{verified:?}");
+    let log = run(&["log", "s::"]).stdout;
+    assert!(log.contains("one") && !log.contains("two"), "{log}");
+}
+
+#[test]
+fn versions_follow_a_log_that_is_written_again_or_are_named() {
+    for damage in ["the end is lost", "one is lost", "one is damaged"] {
+        let (home, _) = two_versions();
+        let run = |args: &[&str]| home.run(&[&["archive"], args].concat());
+        let all = commits(&home);
+        // The first version is of the commit before the last.
+        let (one, last) = (&all[all.len() - 2], &all[all.len() - 1]);
+        match damage {
+            "one is damaged" => fs::write(one, "garbage").unwrap(),
+            _ => fs::remove_file(one).unwrap(),
+        }
+        if damage == "the end is lost" {
+            fs::remove_file(last).unwrap();
+        }
+        let restore = |more: &[&str]| run(&[&["repair", "--restore-log", "s::"], more].concat());
+        let dry = restore(&["--dry-run"]);
+        let told = "would forget 1 version, as the log has lost what the archive was then: one";
+        assert!(dry.code == Some(0) && dry.stderr.contains(told), "{damage}: {dry:?}");
+        let restored = restore(&[]);
+        assert!(restored.stderr.contains("forgot 1 version,"), "{damage}: {restored:?}");
+        assert_eq!(restored.code, Some(0), "{damage}: {restored:?}");
+        assert_eq!(run(&["repair", "--age", "0", "s::"]).code, Some(0), "{damage}");
+        let verified = run(&["verify", "s::"]);
+        assert_eq!(verified.code, Some(0), "{damage}: {verified:?}");
+        forget(&home);
+        assert_eq!(run(&["cat", "--at", "two", "s::tree/later"]).stdout, "later", "{damage}");
+        assert_eq!(run(&["store", "tree", "s::"]).code, Some(0), "{damage}");
+        assert_eq!(restore(&[]).code, Some(2), "{damage}: there is nothing to write");
+    }
+}
+
+#[test]
+fn snapshot_shows_that_the_log_has_lost_its_end() {
+    let (home, _) = two_versions();
+    let run = |args: &[&str]| home.run(&[&["archive"], args].concat());
+    assert_eq!(run(&["forget", "--keep-last", "0", "s::"]).code, Some(0));
+    let all = commits(&home);
+    let snapshots = home.path().join("s/objects/snapshots");
+    fs::create_dir_all(&snapshots).unwrap();
+    fs::write(snapshots.join(format!("{:020}", all.len() + 1)), "").unwrap();
+    let told = format!("commit {} of the archive's log is missing", all.len() + 1);
+    for args in [&["ls", "s::"][..], &["get", "s::tree", "back"], &["store", "tree", "s::"]] {
+        let ended = run(args);
+        assert!(ended.code == Some(4) && ended.stderr.contains(&told), "{ended:?}");
+    }
+    assert_eq!(run(&["verify", "s::"]).code, Some(4));
+    let dropped = run(&["repair", "--drop-log-from", &(all.len() + 1).to_string(), "s::"]);
+    assert_eq!(dropped.code, Some(0), "{dropped:?}");
+    assert_eq!(run(&["ls", "s::"]).code, Some(0));
+}
+
+#[test]
+fn log_that_cannot_be_given_up_keeps_its_versions() {
+    let (home, _) = two_versions();
+    let run = |args: &[&str]| home.run(&[&["archive"], args].concat());
+    let all = commits(&home);
+    let damaged = all.len() - 1;
+    let kept = fs::read(&all[damaged - 1]).unwrap();
+    fs::write(&all[damaged - 1], "garbage").unwrap();
+    forget(&home);
+    let dropped = home.path().join("s/objects/dropped");
+    fs::write(&dropped, "").unwrap();
+    let drop = || run(&["repair", "--drop-log-from", &damaged.to_string(), "s::"]);
+    assert_eq!(drop().code, Some(4));
+    fs::remove_file(&dropped).unwrap();
+    let garbage = fs::read(&all[damaged - 1]).unwrap();
+    fs::write(&all[damaged - 1], kept).unwrap();
+    let log = run(&["log", "s::"]).stdout;
+    assert!(log.contains("one") && log.contains("two"), "{log}");
+    fs::write(&all[damaged - 1], garbage).unwrap();
+    forget(&home);
+    assert_eq!(drop().code, Some(0));
+    let kept: Vec<_> = fs::read_dir(&dropped).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let versions = kept.iter().filter(|path| path.extension().is_some()).count();
+    assert_eq!((kept.len(), versions), (4, 2), "two commits and their versions: {kept:?}");
+}
+
+#[test]
+fn versions_without_their_commits_are_all_named() {
+    let (home, _) = two_versions();
+    let run = |args: &[&str]| home.run(&[&["archive"], args].concat());
+    let all = commits(&home);
+    all[all.len() - 2..].iter().for_each(|commit| fs::remove_file(commit).unwrap());
+    forget(&home);
+    let verified = run(&["verify", "s::"]);
+    let versions = verified.stderr.matches("bring the log back from a copy of the store").count();
+    assert_eq!((verified.code, versions), (Some(4), 2), "{verified:?}");
+}
+
+#[test]
+fn directory_in_the_place_of_a_version_is_forgotten() {
+    let (home, _) = two_versions();
+    let run = |args: &[&str]| home.run(&[&["archive"], args].concat());
+    let mark = fs::read_dir(home.path().join("s/objects/versions")).unwrap().next().unwrap();
+    let mark = mark.unwrap().path();
+    fs::remove_file(&mark).unwrap();
+    fs::create_dir(&mark).unwrap();
+    let id = mark.file_name().unwrap().to_str().unwrap().split_once('-').unwrap().1.to_owned();
+    assert_eq!(run(&["verify", "s::"]).code, Some(1));
+    let forgotten = run(&["forget", "s::", &id]);
+    assert_eq!(forgotten.code, Some(0), "{forgotten:?}");
+    assert_eq!(run(&["verify", "s::"]).code, Some(0));
 }

@@ -3,18 +3,20 @@ use super::{CatalogError, log, snapshot};
 use crate::archive::unwritten;
 use crate::repair::removed;
 use crate::store::{Store, StoreKey};
-use crate::version::remove_marks;
+use crate::version::marks_from;
 use sheaf_core::Errno;
 use std::io::Write;
 
 /// What the keys of commits that were given up begin with.
 const DROPPED: &str = "dropped";
+/// What the keys of their versions end with.
+pub(super) const VERSION_KEPT: &str = ".version";
 
 /// Takes the commits of a log away from `from` on, where that is the first that is damaged or missing: the
 /// archive is what it was before it, and can be written again. How many there are.
 ///
-/// What they say is kept in the store, as `dropped/NUMBER-DIGEST`. They go from the last to the first, so
-/// that one that was broken off may be done again. Nobody may write to the archive meanwhile: a writer
+/// What they say is kept in the store, as `dropped/NUMBER-DIGEST`, and so are the marks of their versions. They go
+/// from the last to the first, so that one that was broken off may be done again. Nobody may write to the archive meanwhile: a writer
 /// whose catalog knows the damaged commit could.
 ///
 /// # Errors
@@ -41,25 +43,47 @@ pub fn drop_log(store: &dyn Store, from: u64, dry_run: bool) -> Result<u64, Cata
     let mut numbers = log::numbers(store)?;
     numbers.retain(|number| *number >= from);
     if !dry_run {
-        snapshot::remove(store, Some(from), false)?;
-        remove_marks(store, from)?;
-        for &number in numbers.iter().rev() {
-            keep(store, number)?;
-            removed(store.remove(&log::key(number)))?;
+        let marks = marks_from(store, from)?;
+        for mark in &marks {
+            keep(store, mark, VERSION_KEPT)?;
         }
-        // The list has regular files alone, and a pipe here would be in the way of the next commit.
-        removed(store.remove(&log::key(from)))?;
+        drop_commits(store, from, &numbers)?;
+        // As long as one of these is there, the log is seen to be without its end.
+        snapshot::remove(store, Some(from), false)?;
+        for mark in &marks {
+            removed(store.remove(mark))?;
+        }
     }
     Ok(numbers.len() as u64)
 }
 
-/// Keeps what a commit says, whatever that is.
-fn keep(store: &dyn Store, number: u64) -> Result<(), CatalogError> {
-    let key = log::key(number);
-    let bytes = store.read(&key, 0..store.size(&key)?)?;
+/// Keeps what commits say, and takes them away: from `from` on there are these.
+pub(super) fn drop_commits(
+    store: &dyn Store,
+    from: u64,
+    numbers: &[u64],
+) -> Result<(), CatalogError> {
+    for &number in numbers {
+        keep(store, &log::key(number), "")?;
+    }
+    for &number in numbers.iter().rev() {
+        removed(store.remove(&log::key(number)))?;
+    }
+    // The list has regular files alone, and a pipe here would be in the way of the next commit.
+    Ok(removed(store.remove(&log::key(from)))?)
+}
+
+/// Keeps what an object says, whatever that is.
+pub(super) fn keep(store: &dyn Store, key: &StoreKey, kind: &str) -> Result<(), CatalogError> {
+    let bytes = match store.size(key).and_then(|bytes| store.read(key, 0..bytes)) {
+        // What is no file says nothing.
+        Err(error) if matches!(error.errno, Errno::BADMSG | Errno::NOENT) => return Ok(()),
+        bytes => bytes?,
+    };
     let digest = blake3::hash(&bytes).to_hex();
-    let kept = StoreKey::new(&format!("{DROPPED}/{number:020}-{}", &digest[..16]))
-        .expect("digits are parts of a key");
+    let name = key.as_str().rsplit('/').next().unwrap_or_default();
+    let kept = StoreKey::new(&format!("{DROPPED}/{name}-{}{kind}", &digest[..16]))
+        .expect("names of objects are parts of a key");
     let mut object = match store.create(&kept) {
         Err(error) if error.errno == Errno::EXIST => return Ok(()),
         object => object?,

@@ -131,7 +131,7 @@ pub(super) fn gap(store: &dyn Store, number: u64) -> Result<Option<CatalogError>
     }
 }
 
-/// The same, also where a version is of this commit or a later one: then the log has lost its end.
+/// The same, also where a version or a snapshot is of this commit or a later one: then the log has lost its end.
 pub(super) fn gap_or_cut(
     store: &dyn Store,
     number: u64,
@@ -142,10 +142,13 @@ pub(super) fn gap_or_cut(
     }
 }
 
-/// An error if this commit is missing, and a version refers to it or to a later one.
+/// An error if this commit is missing, and a version or a snapshot is of it or of a later one.
 pub(super) fn cut(store: &dyn Store, number: u64) -> Result<Option<CatalogError>, CatalogError> {
-    let marked = last_marked(store).map_err(|error| CatalogError::Unmarked { error })?;
-    // A version is made when its commit is there.
+    let unmarked = |error| CatalogError::Unmarked { error };
+    let version = last_marked(store).map_err(unmarked)?;
+    let snapshots = super::snapshot::numbers(store).map_err(unmarked)?;
+    let marked = snapshots.first().copied().unwrap_or(0).max(version);
+    // Both are made when their commit is there.
     let is_cut = size(store, number)?.is_none() && marked >= number;
     Ok(is_cut.then_some(CatalogError::Cut { number, marked }))
 }

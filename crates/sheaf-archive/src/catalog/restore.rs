@@ -1,13 +1,14 @@
-//! Writing a log again of which the end is lost, of a catalog that has taken it in.
+//! Writing a log again of which something is lost, of a catalog that has taken it in.
+use super::cut::{VERSION_KEPT, drop_commits, keep};
 use super::sqlite::SqliteTables;
 use super::tables::TablesUse;
 use super::{
-    ArchivedDirectory, Catalog, CatalogError, Commit, DirectoryChange, DirectoryRows, log,
+    ArchivedDirectory, Catalog, CatalogError, Commit, DirectoryChange, DirectoryRows, log, snapshot,
 };
 use crate::catalog::ContentPlace;
 use crate::path::ArchivePath;
 use crate::store::{Store, StoreKey};
-use crate::version::remove_marks;
+use crate::version::{follow_log, marks_from};
 use sheaf_core::Errno;
 use std::collections::{HashMap, HashSet};
 
@@ -15,9 +16,9 @@ use std::collections::{HashMap, HashSet};
 const DIRECTORIES_AT_ONCE: usize = 512;
 
 /// What was written of a log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub struct RestoredLog {
-    /// The first commit that was lost.
+    /// The first commit that was lost or is damaged.
     pub from: u64,
     /// The last one of the catalog.
     pub known: u64,
@@ -25,6 +26,12 @@ pub struct RestoredLog {
     pub commits: u64,
     /// Directories of which they say something.
     pub directories: u64,
+    /// Commits behind the first that were given up for them: they are kept in the store (`dropped`).
+    pub dropped: u64,
+    /// Versions that are forgotten, by their names or identities: the log has lost what they were of.
+    pub versions: Vec<String>,
+    /// What is wrong with the log all the same: a version is of a commit that the catalog does not know.
+    pub fault: Option<CatalogError>,
 }
 
 /// What the catalog has of an object, in the store.
@@ -35,28 +42,98 @@ struct Presence {
 }
 
 impl Catalog {
-    /// Writes what this catalog knows, and the log has lost at its end, to the log again, as other commits; then
-    /// the catalog is made again of it. Nobody may write to the archive meanwhile.
+    /// Writes what this catalog knows, and the log has lost, to the log again, as other commits; then the catalog is
+    /// made again of it. Where a commit is damaged or lost before others, these are written again with it.
+    /// Nobody may write to the archive meanwhile.
     ///
     /// # Errors
-    /// When nothing is lost at its end, or something else is wrong with it, the catalog is of another
-    /// archive, or the store cannot be read or written. What was written before stays.
+    /// When nothing is lost that the catalog knows, or the log has what it does not know, the catalog is of
+    /// another archive, or the store cannot be read or written. What was written before stays.
     pub fn restore_log(
         &mut self,
         store: &dyn Store,
         dry_run: bool,
     ) -> Result<RestoredLog, CatalogError> {
-        let (known, digest) = self.last_applied()?;
-        if known == 0 || log::has(store, known, &digest)? {
-            return Err(CatalogError::InOrder { number: known + 1, fault: None });
+        let (known, digest) = self.last_known()?;
+        let numbers = log::numbers(store)?;
+        let from = self.first_lost(store, &numbers)?;
+        let (mut made, mut done, removed) = self.lost_from(store, from)?;
+        let dropped: Vec<u64> = numbers.into_iter().filter(|number| *number >= from).collect();
+        done.dropped = dropped.len() as u64;
+        if dry_run {
+            done.versions = follow_log(store, from, (known, digest), None)?;
+            return Ok(done);
         }
+        for mark in marks_from(store, from)? {
+            keep(store, &mark, VERSION_KEPT)?;
+        }
+        if !dropped.is_empty() {
+            drop_commits(store, from, &dropped)?;
+        }
+        let mut behind = None;
+        while let Some(mut piece) = self.changes_to(&made, behind.take())? {
+            piece.changes.retain(|change| !change.removed);
+            if !piece.changes.is_empty() {
+                made.append(store, &Commit { changes: piece.changes })?;
+            }
+            behind = Some(piece.last);
+        }
+        // What goes goes at once, when all else is there.
+        if !removed.is_empty() {
+            made.append(store, &Commit { changes: removed })?;
+        }
+        snapshot::remove(store, Some(from), false)?;
+        done.versions = follow_log(store, from, (known, digest), Some(made.last_known()?))?;
+        match self.make_again(store) {
+            Err(error) if error.is_of_log() => done.fault = Some(error),
+            made => made?,
+        }
+        Ok(done)
+    }
+
+    /// The first commit that the log has lost, where this catalog knows it and all behind it; these are there.
+    fn first_lost(&self, store: &dyn Store, numbers: &[u64]) -> Result<u64, CatalogError> {
+        let (known, digest) = self.last_known()?;
+        let last = numbers.last().copied().unwrap_or(0);
+        let nothing = CatalogError::InOrder { number: known + 1, fault: None };
+        if known == 0 {
+            return Err(nothing);
+        }
+        let has_known = match log::has(store, known, &digest) {
+            Ok(false) if numbers.contains(&known) => return Err(self.other_log(known)),
+            Err(error) if error.is_of_log() => false,
+            has => has?,
+        };
+        let mut first = None;
+        log::faults(store, &mut |fault| {
+            first.get_or_insert(fault);
+        })?;
+        match first {
+            None if has_known => Err(nothing),
+            None => Ok(last + 1),
+            Some(CatalogError::Cut { number, .. }) if !has_known && number <= known => Ok(number),
+            Some(CatalogError::Damaged { number, .. } | CatalogError::Missing { number, .. })
+                if number <= known && last <= known =>
+            {
+                Ok(number)
+            }
+            Some(fault) => Err(fault),
+        }
+    }
+
+    /// What the log says up to a commit, what has to be written from there on, and directories that are removed:
+    /// it is looked through before anything is written, as it may be of another archive, or of a later state.
+    fn lost_from(
+        &self,
+        store: &dyn Store,
+        from: u64,
+    ) -> Result<(Self, RestoredLog, Vec<DirectoryChange>), CatalogError> {
+        let known = self.applied()?;
         let mut made = Self::of(SqliteTables::in_memory()?);
-        let last = made.take_in(store, u64::MAX)?;
-        if let Some(missing) = log::gap(store, last + 1)? {
-            return Err(missing);
+        if from > 1 {
+            made.take_in(store, from - 1)?;
         }
-        let mut done = RestoredLog { from: last + 1, known, ..RestoredLog::default() };
-        // It is looked through before anything is written: it may be of another archive.
+        let mut done = RestoredLog { from, known, ..RestoredLog::default() };
         let mut present = Presence::default();
         let (mut behind, mut removed, mut is_of_log) = (None, Vec::new(), false);
         while let Some(piece) = self.changes_to(&made, behind.take())? {
@@ -74,28 +151,21 @@ impl Catalog {
             if !is_of_log {
                 return Err(self.other_log(known));
             }
-            let (place, number) = (self.tables.place(), last + 1);
-            return Err(CatalogError::Gone { place, number, last: known });
+            let place = self.tables.place();
+            return Err(CatalogError::Gone { place, number: from, last: known });
         }
-        if dry_run {
-            return Ok(done);
-        }
-        // What they were of is written again as other commits.
-        remove_marks(store, last + 1)?;
-        behind = None;
-        while let Some(mut piece) = self.changes_to(&made, behind.take())? {
-            piece.changes.retain(|change| !change.removed);
-            if !piece.changes.is_empty() {
-                made.append(store, &Commit { changes: piece.changes })?;
-            }
-            behind = Some(piece.last);
-        }
-        // What goes goes at once, when all else is there.
-        if !removed.is_empty() {
-            made.append(store, &Commit { changes: removed })?;
-        }
-        self.make_again(store)?;
-        Ok(done)
+        Ok((made, done, removed))
+    }
+
+    /// Why the last commit of the tables is not there: the log has lost its end from this one on, or the store is
+    /// an earlier state of itself.
+    pub(super) fn lost(&self, store: &dyn Store, from: u64) -> Result<CatalogError, CatalogError> {
+        let (place, remedy) = (self.tables.place(), self.tables.remedy());
+        let last = self.applied()?;
+        Ok(match self.lost_from(store, from) {
+            Err(gone @ CatalogError::Gone { .. }) => gone,
+            _ => CatalogError::Lost { place, number: from, last, remedy },
+        })
     }
 
     /// Makes the tables again of the log, whatever they say.

@@ -9,7 +9,7 @@ use super::whole::as_value;
 use super::{Catalog, CatalogError, Checked, DirectoryRows, log};
 use crate::archive::unwritten;
 use crate::path::ArchivePath;
-use crate::store::{Store, StoreKey};
+use crate::store::{Store, StoreError, StoreKey};
 use sheaf_core::Errno;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 
@@ -42,7 +42,7 @@ fn key(number: u64) -> StoreKey {
 }
 
 /// The commits of which there are snapshots, the last one first.
-fn numbers(store: &dyn Store) -> Result<Vec<u64>, CatalogError> {
+pub(super) fn numbers(store: &dyn Store) -> Result<Vec<u64>, StoreError> {
     let mut numbers = Vec::new();
     store.list(&[SNAPSHOTS], &mut |object| {
         let digits = object.key.as_str().rsplit('/').next().unwrap_or_default();

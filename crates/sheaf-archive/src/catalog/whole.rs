@@ -189,7 +189,7 @@ impl Catalog {
         log::has(store, number, digest)
     }
 
-    fn last_known(&self) -> Result<(u64, [u8; 32]), CatalogError> {
+    pub(super) fn last_known(&self) -> Result<(u64, [u8; 32]), CatalogError> {
         let (number, digest) = self.last_applied()?;
         // Before the first commit there is none.
         Ok((number, digest.try_into().unwrap_or_default()))
@@ -236,6 +236,14 @@ impl Catalog {
             // What was written meanwhile is taken in, too.
             self.is_whole = true;
         }
+    }
+
+    /// That the log has not lost its end behind the commit that is read, as far as versions and snapshots show.
+    ///
+    /// # Errors
+    /// When it has, or that cannot be seen.
+    pub fn check_cut(&self, store: &dyn Store) -> Result<(), CatalogError> {
+        log::cut(store, self.applied()? + 1)?.map_or(Ok(()), Err)
     }
 
     /// That the log has no gap behind the commit that is read, and has not lost its end there.
@@ -308,9 +316,7 @@ impl Catalog {
         if numbers.last().is_some_and(|number| *number >= last) {
             return Ok(self.other_log(last));
         }
-        let number = numbers.last().map_or(1, |number| number + 1);
-        let (place, remedy) = (self.tables.place(), self.tables.remedy());
-        Ok(CatalogError::Lost { place, number, last, remedy })
+        self.lost(store, numbers.last().map_or(1, |number| number + 1))
     }
 
     pub(super) fn other_log(&self, number: u64) -> CatalogError {

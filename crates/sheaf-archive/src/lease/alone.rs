@@ -39,6 +39,10 @@ impl Archive {
                 Ok(last + 1 - number)
             }
             Ok(_) => Err(CatalogError::InOrder { number: from, fault: None }.into()),
+            // Something else is wrong, perhaps of a later commit: that is not what is given up here.
+            Err(error) if error.is_of_log() && !matches!(error, CatalogError::Gone { .. }) => {
+                Err(CatalogError::InOrder { number: from, fault: None }.into())
+            }
             Err(error) => Err(error.into()),
         }
     }

@@ -21,7 +21,11 @@ use std::time::SystemTime;
 
 /// Says that a directory is a store, and of which version.
 const MARK: &str = "sheaf-archive";
-const MARK_TEXT: &str = "sheaf archive, version 1\n";
+pub(super) const MARK_TEXT: &str = "sheaf archive, version 1\n";
+/// The mark of a store is shorter.
+pub(super) const MARK_BYTES_MAX: u64 = 256;
+/// A directory of objects that each store has from the beginning.
+const LOG: &str = "log";
 /// Files that have no object's name yet.
 const UNNAMED: &str = "tmp";
 const OBJECTS: &str = "objects";
@@ -66,6 +70,8 @@ impl LocalStore {
         for part in [OBJECTS, UNNAMED] {
             make_directories(&here.join(part), mode_below(here, Mode::RWXU)).map_err(failed)?;
         }
+        let objects = here.join(OBJECTS);
+        make_directories(&objects.join(LOG), mode_below(&objects, Mode::RWXU)).map_err(failed)?;
         // It is there as a whole, so that a making that was cut off is begun again.
         let made = write_new(&here.join(UNNAMED), &here.join(MARK), MARK_TEXT.as_bytes());
         match made {
@@ -81,7 +87,7 @@ impl LocalStore {
     /// # Errors
     /// `ENOENT` where there is none, `EOPNOTSUPP` for one of a later version.
     pub fn open(directory: &Path) -> Result<Self, StoreError> {
-        let mark = read_file(&directory.join(MARK), MARK_TEXT.len() as u64 + 1).map_err(|error| {
+        let mark = read_file(&directory.join(MARK), MARK_BYTES_MAX).map_err(|error| {
             if error.kind() == ErrorKind::NotFound && directory.join(OBJECTS).join("log").is_dir() {
                 let doing = "its file sheaf-archive is lost, which says that it is a store: write the \
                              line \"sheaf archive, version 1\" to it";
@@ -91,15 +97,24 @@ impl LocalStore {
             let place = if is_other { directory.join(MARK) } else { directory.to_owned() };
             failed(&place, "is no store", &error)
         })?;
-        if mark != MARK_TEXT.as_bytes() {
+        // A copy of a store in a bucket has what that one is called behind it.
+        if !mark.strip_prefix(MARK_TEXT.as_bytes()).is_some_and(is_store_id) {
             return Err(StoreError {
                 place: directory.display().to_string(),
                 doing: "a later Sheaf has made this store, or its mark is damaged",
                 errno: Errno::OPNOTSUPP,
             });
         }
-        let is_foreign =
-            is_foreign(directory).map_err(|error| failed(directory, "is no store", &error))?;
+        let no_store = |error: io::Error| failed(directory, "is no store", &error);
+        if directory.join(OBJECTS).read_dir().map_err(no_store)?.next().is_none() {
+            return Err(StoreError {
+                place: directory.join(OBJECTS).display().to_string(),
+                doing: "has nothing in it: is a file system to be mounted there? (of a store in which nothing \
+                        was stored yet: make the directory log in it)",
+                errno: Errno::NODATA,
+            });
+        }
+        let is_foreign = is_foreign(directory).map_err(no_store)?;
         Ok(Self { directory: directory.to_owned(), is_foreign })
     }
 
@@ -134,23 +149,22 @@ impl LocalStore {
         self.within(path)
     }
 
-    /// Root writes nothing into a store of another user.
+    /// Nobody writes into a store what its owner could not read.
     fn refuse_foreign_object(&self, path: &Path) -> Result<(), StoreError> {
         if !self.is_foreign {
             return Ok(());
         }
-        let doing = "is not written, as root's files would lock the owner of this store out: write \
-                     to it as its owner, or give the store to root";
+        let doing = "is not written, as its files would lock the owner of this store out: write to it as its \
+                     owner, or have the default access control list of its directories name that user";
         Err(StoreError { place: path.display().to_string(), doing, errno: Errno::PERM })
     }
 
-    /// Root changes nothing in a store of another user.
+    /// Nor does anybody change it.
     fn refuse_foreign(&self, path: &Path) -> Result<(), StoreError> {
         if !self.is_foreign {
             return Ok(());
         }
-        let doing = "is not changed, as it is of a store of another user than root: do it as its owner, or \
-                     give the store to root";
+        let doing = "is not changed, as it is of a store of another user: do it as its owner";
         Err(StoreError { place: path.display().to_string(), doing, errno: Errno::PERM })
     }
 }
@@ -176,13 +190,19 @@ pub(super) fn read_file(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Whether a store is of a user who could not read what root writes there.
+/// What may be behind the first line of a store's mark: nothing, or what a store in a bucket is called.
+pub(super) fn is_store_id(rest: &[u8]) -> bool {
+    let id = rest.strip_prefix(b"store ").and_then(|rest| rest.strip_suffix(b"\n"));
+    rest.is_empty() || id.is_some_and(|id| id.len() == 32 && id.iter().all(u8::is_ascii_hexdigit))
+}
+
+/// Whether a store is of a user who could not read what this one writes there.
 fn is_foreign(directory: &Path) -> io::Result<bool> {
     let objects = directory.join(OBJECTS);
-    if !rustix::process::geteuid().is_root() || objects.symlink_metadata()?.uid() == 0 {
+    let (owner, own) = (objects.symlink_metadata()?.uid(), rustix::process::geteuid());
+    if owner == own.as_raw() {
         return Ok(false);
     }
-    // A default list that names users or groups lets the owner read what root writes.
     let mut list = [0; LIST_BYTES_MAX];
     let bytes = match rustix::fs::getxattr(&objects, DEFAULT_LIST, &mut list[..]) {
         Ok(bytes) => bytes,
@@ -190,18 +210,36 @@ fn is_foreign(directory: &Path) -> io::Result<bool> {
         Err(rustix::io::Errno::RANGE) => return Ok(false),
         Err(_) => 0,
     };
-    Ok(!names_somebody(&list[..bytes]))
+    if bytes == 0 {
+        // What others than root write is theirs alone, and they may be one user of several names (NFS).
+        return Ok(own.is_root());
+    }
+    Ok(!lets_read(&list[..bytes], owner))
 }
 
 /// The access control list that what is made in a directory gets.
 const DEFAULT_LIST: &str = "system.posix_acl_default";
 const LIST_BYTES_MAX: usize = 1024;
 
-/// Whether an access control list lets a user or a group read that it names (`linux/posix_acl_xattr.h`).
-fn names_somebody(list: &[u8]) -> bool {
-    let entries = list.get(4..).unwrap_or_default().chunks_exact(8);
-    let tags = entries.map(|entry| (entry[0], entry[2]));
-    tags.into_iter().any(|(tag, rights)| matches!(tag, 0x02 | 0x08) && rights & 4 != 0)
+/// Whether an access control list lets a user read what others make (`linux/posix_acl_xattr.h`): an entry of the
+/// user's own decides. Where there is none, a group that is named is taken for one of the user's.
+fn lets_read(list: &[u8], user: u32) -> bool {
+    const USER: u16 = 0x02;
+    const GROUP: u16 = 0x08;
+    const MASK: u16 = 0x10;
+    const READ: u16 = 4;
+    let number = |bytes: &[u8]| u16::from_le_bytes([bytes[0], bytes[1]]);
+    let entries = list.get(4..).unwrap_or_default().chunks_exact(8).map(|entry| {
+        let id = entry[4..].first_chunk().map_or(u32::MAX, |id| u32::from_le_bytes(*id));
+        (number(entry), number(&entry[2..]), id)
+    });
+    let of = |tag| entries.clone().filter(move |entry| entry.0 == tag);
+    let mask = of(MASK).next().map_or(READ, |entry| entry.1);
+    let rights = match of(USER).find(|entry| entry.2 == user) {
+        Some(entry) => entry.1,
+        None => of(GROUP).fold(0, |rights, entry| rights | entry.1),
+    };
+    rights & mask & READ != 0
 }
 
 /// The mode of what is made in a directory. It is its owner's alone: what was nobody's to read is not in a file that
@@ -233,7 +271,12 @@ fn is_as_if_empty(directory: &Path) -> io::Result<bool> {
             return Ok(false);
         }
         for file in entry.path().read_dir()? {
-            if entry.file_name() == OBJECTS || !is_unnamed(&file?.file_name()) {
+            let file = file?;
+            let is_made = match entry.file_name() == OBJECTS {
+                true => file.file_name() == LOG && file.path().read_dir()?.next().is_none(),
+                false => is_unnamed(&file.file_name()),
+            };
+            if !is_made {
                 return Ok(false);
             }
         }
@@ -372,7 +415,13 @@ impl Store for LocalStore {
             let above = Path::new(OBJECTS).join(key.as_path());
             let name = above.file_name().expect("a key has a name");
             let directory = self.within(above.parent().expect("it is below the store"))?;
-            rustix::fs::unlinkat(&directory, name, AtFlags::empty())?;
+            match rustix::fs::unlinkat(&directory, name, AtFlags::empty()) {
+                // Nothing of ours is one: it is in the place of an object.
+                Err(rustix::io::Errno::ISDIR) => {
+                    rustix::fs::unlinkat(&directory, name, AtFlags::REMOVEDIR)?;
+                }
+                removed => removed?,
+            }
             Ok(rustix::fs::fsync(directory)?)
         };
         remove().map_err(|error| failed(&path, "cannot be removed", &error))

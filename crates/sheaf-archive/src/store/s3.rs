@@ -15,6 +15,7 @@ mod writer;
 pub use settings::{S3Access, S3Credentials, S3Encryption, S3Identity, S3Limits, S3Place};
 
 use super::key::is_part;
+use super::local::{MARK_BYTES_MAX, MARK_TEXT, is_store_id};
 use super::{Store, StoreError, StoreKey, StoreMemory, StoreWriter, StoredObject};
 use bytes::Bytes;
 use failure::{S3Cause, S3Failure};
@@ -34,9 +35,6 @@ use writer::{S3Writer, put_new};
 
 /// Says that a prefix is a store, of which version, and which one.
 const MARK: &str = "sheaf-archive";
-const MARK_TEXT: &str = "sheaf archive, version 1\nstore ";
-/// A mark has not more.
-const MARK_BYTES_MAX: u64 = 256;
 const OBJECTS: &str = "objects";
 /// What connections take in memory beside parts.
 const CONNECTIONS_BYTES: u64 = 4 << 20;
@@ -138,9 +136,9 @@ impl S3Store {
     /// What no other store is called, also one that is made in its place.
     #[must_use]
     pub fn id(&self) -> Option<&str> {
-        let id = str::from_utf8(&self.mark).ok()?.strip_prefix(MARK_TEXT)?.strip_suffix('\n')?;
-        let is_id = id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
-        is_id.then_some(id)
+        let rest = str::from_utf8(&self.mark).ok()?.strip_prefix(MARK_TEXT)?;
+        // One that was copied from a directory has no name.
+        is_store_id(rest.as_bytes()).then(|| rest.trim_start_matches("store ").trim_end())
     }
 
     fn new(place: &S3Place, access: &S3Access, limits: S3Limits) -> Result<Self, StoreError> {
@@ -232,7 +230,7 @@ impl S3Store {
 fn new_mark(place: &S3Place) -> Result<String, StoreError> {
     let mut id = [0; 16];
     match rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty()) {
-        Ok(16) => Ok(format!("{MARK_TEXT}{:032x}\n", u128::from_be_bytes(id))),
+        Ok(16) => Ok(format!("{MARK_TEXT}store {:032x}\n", u128::from_be_bytes(id))),
         _ => Err(StoreError {
             place: place.to_string(),
             doing: "the system has no random numbers",

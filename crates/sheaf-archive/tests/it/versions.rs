@@ -239,7 +239,7 @@ fn damaged_versions_keep_what_they_refer_to() {
     replace(&StoreKey::new(&other).unwrap(), &bytes);
     let options = RepairOptions { age: Duration::ZERO, ..RepairOptions::default() };
     let error = repair(&place.archive, options).unwrap_err();
-    assert!(error.to_string().contains("forget it"), "{error}");
+    assert!(error.to_string().contains("or forget the version"), "{error}");
     assert_eq!(error.errno(), Errno::BADMSG);
     let all: Vec<_> = versions(&place.archive).unwrap().iter().map(|found| found.id).collect();
     assert_eq!(forget(&place.archive, &all), 2);
@@ -468,10 +468,10 @@ fn version_with_two_marks_is_one() {
     crate::store::put(store, later.as_str(), &bytes).unwrap();
     let options = RepairOptions { age: Duration::ZERO, ..RepairOptions::default() };
     let error = repair(&place.archive, options).unwrap_err();
-    assert!(error.to_string().contains("forget it"), "{error}");
+    assert!(error.to_string().contains("or forget the version"), "{error}");
     assert_eq!(keys().len(), 3);
     let told = faults(&place.archive);
-    assert!(told.len() == 1 && told[0].contains("forget it"), "{told:?}");
+    assert!(told.len() == 1 && told[0].contains("or forget the version"), "{told:?}");
     assert_eq!(forget(&place.archive, &[id]), 1);
     assert_eq!(keys().len(), 1);
     assert_eq!(faults(&place.archive), [""; 0]);
@@ -523,7 +523,7 @@ fn lost_log_keeps_what_versions_refer_to() {
     let (_, pack) = with_removed(&place);
     fs::remove_dir_all(place.path("store/objects/log")).unwrap();
     let refused = Archive::new(place.open_store(), Catalog::in_memory().unwrap()).err().unwrap();
-    assert!(refused.to_string().contains("as a version is of commit"), "{refused}");
+    assert!(refused.to_string().contains("as a version or a snapshot"), "{refused}");
     let (archive, cut) =
         Archive::to_read(place.open_store(), Catalog::in_memory().unwrap()).unwrap();
     assert!(cut.is_some());
