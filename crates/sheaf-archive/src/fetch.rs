@@ -428,8 +428,9 @@ impl FetchShared<'_> {
 
     /// Sets what a directory is, when all that is in it is done.
     fn finish(&self, path: &ArchivePath, is: &ArchivedDirectory) {
-        // The target itself is its user's.
-        if *path == self.above || !self.exclude.is_used(path) {
+        // A target that was there is its user's, but where it is made the same; the top of an archive says nothing.
+        let is_others = !(self.target.is_new || self.options.delete) || *path == ArchivePath::ROOT;
+        if (*path == self.above && is_others) || !self.exclude.is_used(path) {
             return;
         }
         match self.target.finish_directory(&self.below(path), is, self.options.overwrite) {

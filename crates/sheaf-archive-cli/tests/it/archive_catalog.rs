@@ -170,6 +170,72 @@ fn users_whom_a_default_list_names_share_a_store() {
         assert!(setfacl(list, "own/objects"));
     }
     assert_eq!(fs::metadata(at("own/objects")).unwrap().permissions().mode() & 0o077, 0);
+    check_lists_without_the_owner(&at, &as_user, &setfacl);
+}
+
+/// Of a store of user 4711: lists that let others in, and not the owner.
+fn check_lists_without_the_owner(
+    at: &dyn Fn(&str) -> PathBuf,
+    as_user: &dyn Fn(u32, &[&str]) -> Run,
+    setfacl: &dyn Fn(&str, &str) -> bool,
+) {
+    for list in ["d:u:4712:rwx", "d:u:4711:---,d:g:4700:rwx", "d:u:4711:rwx,d:m::---"] {
+        assert!(setfacl(list, "own/objects") && setfacl("u:4712:rwx", "own"), "{list}");
+        for user in [0, 4712] {
+            let refused = as_user(user, &["store", "tree", "own::/other"]);
+            assert_eq!(refused.code, Some(4), "{list} {user}: {refused:?}");
+        }
+        assert_eq!(as_user(4711, &["ls", "own::"]).code, Some(0), "{list}");
+    }
+    assert!(setfacl("d:u:4711:rwx,d:m::rwx", "own/objects"));
+    let log = fs::read_dir(at("own/objects")).unwrap().map(|entry| entry.unwrap().path());
+    for directory in log.chain([at("own/tmp")]) {
+        assert!(setfacl("d:u:4711:rwx,d:m::rwx", directory.to_str().unwrap()));
+    }
+    let stored = as_user(0, &["store", "tree", "own::/root"]);
+    assert_eq!(stored.code, Some(0), "{stored:?}");
+    assert_eq!(as_user(4711, &["ls", "own::/root"]).stdout, "tree\n");
+}
+
+#[test]
+fn store_whose_objects_are_somewhere_else_is_refused() {
+    let home = home();
+    let run = |args: &[&str]| home.run(&[&["archive"], args].concat());
+    assert_eq!(run(&["store", "--create", "tree", "s::"]).code, Some(0));
+    fs::rename(home.path().join("s/objects"), home.path().join("away")).unwrap();
+    fs::create_dir(home.path().join("s/objects")).unwrap();
+    forget(&home);
+    for args in [&["verify", "s::"][..], &["log", "s::"], &["store", "tree", "s::"], &["ls", "s::"]]
+    {
+        let refused = run(args);
+        assert!(refused.code == Some(4) && refused.stderr.contains("to be mounted"), "{refused:?}");
+    }
+    // One that is new has something there.
+    assert_eq!(run(&["store", "--create", "tree/.", "t::"]).code, Some(0));
+    fs::remove_dir_all(home.path().join("t")).unwrap();
+    fs::create_dir_all(home.path().join("t/objects/log")).unwrap();
+    assert_eq!(
+        run(&["store", "--create", "tree", "t::"]).code,
+        Some(0),
+        "a making that was cut off"
+    );
+}
+
+/// As a copy of one in a bucket has it.
+#[test]
+fn store_that_was_copied_from_a_bucket_is_used() {
+    let home = home();
+    let run = |args: &[&str]| home.run(&[&["archive"], args].concat());
+    assert_eq!(run(&["store", "--create", "tree", "s::"]).code, Some(0));
+    let mark = home.path().join("s/sheaf-archive");
+    let line = fs::read_to_string(&mark).unwrap();
+    for (more, is_one) in
+        [(format!("store {}\n", "0a".repeat(16)), true), ("other\n".into(), false)]
+    {
+        fs::write(&mark, format!("{line}{more}")).unwrap();
+        let stored = run(&["store", "tree", "s::"]);
+        assert_eq!(stored.code == Some(0), is_one, "{stored:?}");
+    }
 }
 
 /// Two machines that share a store: each has its own catalog, and both say the same.

@@ -106,7 +106,7 @@ fn included_names_come_and_others_go_where_that_is_asked_for() {
     ] {
         let refused = run(args);
         assert_eq!(refused.code, Some(2), "{refused:?}");
-        assert!(refused.stderr.contains("--delete takes what is in one directory"), "{refused:?}");
+        assert!(refused.stderr.contains("is got alone"), "{refused:?}");
     }
     assert_eq!(shell(&home, "diff -r tree to"), "");
 }
@@ -208,4 +208,50 @@ fn wrong_lists_and_missing_names_are_told() {
     }
     assert!(some.stderr.contains("stored 1 file (1)"), "{some:?}");
     assert_eq!(found(&home, "s::"), "tree tree/f");
+}
+
+/// Mode and time of a directory, as `stat` has them.
+fn mode_of(home: &Home, path: &str) -> String {
+    shell(home, &format!("stat -c '%a %Y' {path}"))
+}
+
+#[test]
+fn directory_that_is_made_for_contents_has_what_they_were_in() {
+    let home = home();
+    shell(&home, "chmod 700 tree; touch -d 2020-01-02 tree; mkdir -m 777 old live");
+    let run = |args: &[&str]| home.run(&[&["archive"], args].concat());
+    assert_eq!(run(&["store", "--create", "tree", "s::"]).code, Some(0));
+    let was = mode_of(&home, "tree");
+    for (to, is_given) in [("new", true), ("old", false)] {
+        assert_eq!(run(&["get", "s::tree/.", to]).code, Some(0), "{to}");
+        assert_eq!(mode_of(&home, to) == was, is_given, "{to}");
+    }
+    assert_eq!(run(&["get", "--delete", "--overwrite", "s::tree/.", "live"]).code, Some(0));
+    assert_eq!(mode_of(&home, "live"), was);
+    // The top of an archive has no mode.
+    assert_eq!(run(&["get", "s::", "top"]).code, Some(0));
+    assert_ne!(mode_of(&home, "top"), was);
+}
+
+#[test]
+fn nothing_is_made_for_names_that_are_not_there() {
+    let home = home();
+    let run = |args: &[&str]| home.run(&[&["archive"], args].concat());
+    let none = run(&["store", "--create", "nosuch", "s::"]);
+    assert!(none.code == Some(4) && !home.path().join("s").exists(), "{none:?}");
+    assert!(none.stderr.contains("nosuch: is not there, so no store is made"), "{none:?}");
+    assert_eq!(run(&["store", "--create", "tree", "nosuch", "s::"]).code, Some(4));
+    assert_eq!(run(&["get", "s::typo", "new/x"]).code, Some(4));
+    assert!(!home.path().join("new").exists());
+    fs::write(home.path().join("good.tar"), "good").unwrap();
+    let tar = run(&["get", "--to-tar", "good.tar", "s::typo"]);
+    assert!(tar.code == Some(4) && tar.stderr.contains("nothing was got"), "{tar:?}");
+    assert_eq!(fs::read(home.path().join("good.tar")).unwrap(), b"good");
+    for args in [
+        &["get", "s::tree/a/.", "s::tree/g/.", "to"][..],
+        &["get", "--to-tar", "two.tar", "s::tree/a/.", "s::tree/f"],
+    ] {
+        let refused = run(args);
+        assert!(refused.code == Some(2) && refused.stderr.contains("is got alone"), "{refused:?}");
+    }
 }

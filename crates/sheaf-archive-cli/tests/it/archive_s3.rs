@@ -287,6 +287,29 @@ fn store_that_is_made_again_has_another_catalog() {
     assert_eq!(place.run(&["ls", STORE]).stdout, "other\n");
 }
 
+/// The files of a store in a directory are the objects of one in a bucket, and the other way round.
+#[test]
+fn store_is_copied_between_a_directory_and_a_bucket() {
+    let Some(place) = Place::new() else { return };
+    assert_eq!(place.run(&["store", "--create", "tree", "here::"]).code, Some(0));
+    let copy = |from: PathBuf, to: PathBuf| {
+        fs::create_dir_all(&to).unwrap();
+        let copied = Command::new("cp").arg("-r").arg(from.join(".")).arg(to).status().unwrap();
+        assert!(copied.success());
+    };
+    copy(place.home.path().join("here"), place.server.bucket().join("some/prefix"));
+    copy(place.server.bucket().join("some/prefix"), place.home.path().join("back"));
+    // Programs that copy objects make no empty directory.
+    fs::remove_dir(place.home.path().join("back/tmp")).unwrap();
+    // (This server overwrites what it has not written itself, so nothing is written there.)
+    for store in [STORE, "back::"] {
+        assert_eq!(place.run(&["verify", store]).code, Some(0), "{store}");
+        assert_eq!(place.run(&["cat", &format!("{store}tree/sub/7")]).stdout, "7\n", "{store}");
+    }
+    let stored = place.run(&["store", "tree", "back::more"]);
+    assert_eq!(stored.code, Some(0), "{stored:?}");
+}
+
 #[test]
 fn s3_bucket_errors_do_not_reveal_the_secret() {
     let Some(place) = Place::new() else { return };

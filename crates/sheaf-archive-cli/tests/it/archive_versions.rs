@@ -242,3 +242,23 @@ fn versions_are_forgotten_while_a_store_runs() {
     ok(&home, &["forget", "--keep-last", "1", "s::"]);
     assert!(ok(&home, &["log", "s::"]).stdout.ends_with("  many\n"));
 }
+
+#[test]
+fn rules_that_keep_nothing_are_refused() {
+    let home = Home::new();
+    home.write("tree/a", "a");
+    let run = |args: &[&str]| home.run(&[&["archive"], args].concat());
+    let stored = run(&["store", "--create", "--name", "release", "tree", "s::"]);
+    assert_eq!(stored.code, Some(0), "{stored:?}");
+    for dry in [&["--dry-run"][..], &[]] {
+        let refused = run(&[&["forget", "--keep-tag", "relaese", "s::"], dry].concat());
+        assert!(refused.code == Some(2), "{refused:?}");
+        assert!(
+            refused.stderr.contains("keep none of 1 version: say --keep-last 0"),
+            "{refused:?}"
+        );
+    }
+    assert!(run(&["log", "s::"]).stdout.contains("release"));
+    assert_eq!(run(&["forget", "--keep-last", "0", "s::"]).code, Some(0));
+    assert_eq!(run(&["log", "s::"]).stdout, "");
+}

@@ -39,6 +39,8 @@ pub(super) fn hands_acl_down(directory: &OwnedFd) -> Result<bool, Errno> {
 
 pub(super) struct FetchTarget {
     base: OwnedFd,
+    /// It was made.
+    pub is_new: bool,
     is_root: bool,
     uid: u32,
     gid: u32,
@@ -62,7 +64,7 @@ impl FetchTarget {
     /// A directory that is made if it is not there. A link that takes its place then is not followed.
     pub fn make(path: &Path) -> Result<Self, Errno> {
         match sheaf_file::make_directories(path, Mode::from_raw_mode(0o777))? {
-            Some(made) => Ok(Self::of(made.into_descriptor())),
+            Some(made) => Ok(Self { is_new: true, ..Self::of(made.into_descriptor()) }),
             None => Self::open(path),
         }
     }
@@ -78,7 +80,7 @@ impl FetchTarget {
         let is_root = rustix::process::geteuid().is_root();
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let (maker, written) = (PartMaker::new(), WrittenFileSystems::default());
-        Self { base, is_root, uid, gid, maker, written }
+        Self { base, is_new: false, is_root, uid, gid, maker, written }
     }
 
     /// A directory below, whose path may be longer than the system takes.

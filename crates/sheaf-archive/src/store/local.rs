@@ -88,7 +88,7 @@ impl LocalStore {
     /// `ENOENT` where there is none, `EOPNOTSUPP` for one of a later version.
     pub fn open(directory: &Path) -> Result<Self, StoreError> {
         let mark = read_file(&directory.join(MARK), MARK_BYTES_MAX).map_err(|error| {
-            if error.kind() == ErrorKind::NotFound && directory.join(OBJECTS).join("log").is_dir() {
+            if error.kind() == ErrorKind::NotFound && has_log(directory) {
                 let doing = "its file sheaf-archive is lost, which says that it is a store: write the \
                              line \"sheaf archive, version 1\" to it";
                 return StoreError { place: directory.display().to_string(), doing, errno: Errno::NODATA };
@@ -128,6 +128,18 @@ impl LocalStore {
         let root = rustix::fs::openat(CWD, &self.directory, flags, Mode::empty())?;
         let within = ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;
         Ok(rustix::fs::openat2(root, path, flags, Mode::empty(), within)?)
+    }
+
+    /// A file for an object, until that has its name. A copy of a store in a bucket has no directory for such.
+    fn unnamed_file(&self) -> io::Result<(File, Option<PathBuf>)> {
+        let unnamed = self.directory.join(UNNAMED);
+        match unnamed_file(&unnamed) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                make_directories(&unnamed, mode_below(&self.directory, Mode::RWXU))?;
+                unnamed_file(&unnamed)
+            }
+            file => file,
+        }
     }
 
     /// The same, made if it is not there, with those above it; their names are durable.
@@ -181,6 +193,12 @@ fn failed(path: &Path, doing: &'static str, error: &io::Error) -> StoreError {
         (None, _) => Errno::IO,
     };
     StoreError { place: path.display().to_string(), doing, errno }
+}
+
+/// Whether something was ever stored in a directory.
+fn has_log(directory: &Path) -> bool {
+    let log = directory.join(OBJECTS).join(LOG).read_dir();
+    log.is_ok_and(|mut log| log.next().is_some())
 }
 
 /// The beginning of a regular file.
@@ -357,9 +375,8 @@ impl Store for LocalStore {
     fn create(&self, key: &StoreKey) -> Result<Box<dyn StoreWriter>, StoreError> {
         let path = self.path(key);
         self.refuse_foreign_object(&path)?;
-        let unnamed = self.directory.join(UNNAMED);
         let (file, name) =
-            unnamed_file(&unnamed).map_err(|error| failed(&path, "cannot be written", &error))?;
+            self.unnamed_file().map_err(|error| failed(&path, "cannot be written", &error))?;
         Ok(Box::new(LocalWriter { file, name, path, store: self.clone() }))
     }
 
@@ -431,7 +448,7 @@ impl Store for LocalStore {
         let path = self.path(key);
         self.refuse_foreign_object(&path)?;
         let put = || {
-            let (mut file, name) = unnamed_file(&self.directory.join(UNNAMED))?;
+            let (mut file, name) = self.unnamed_file()?;
             file.write_all(bytes)?;
             // A file system of a server takes the time of its server, and not that of this machine.
             let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
@@ -449,7 +466,11 @@ impl Store for LocalStore {
     ) -> Result<(), StoreError> {
         let unnamed = self.directory.join(UNNAMED);
         let cannot = |error: io::Error| failed(&unnamed, "cannot be listed", &error);
-        let directory = self.within(Path::new(UNNAMED)).map_err(cannot)?;
+        let directory = match self.within(Path::new(UNNAMED)) {
+            // A copy of a store in a bucket has none.
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            directory => directory.map_err(cannot)?,
+        };
         for entry in unnamed.read_dir().map_err(cannot)? {
             let entry = entry.map_err(cannot)?;
             if !is_unnamed(&entry.file_name()) {

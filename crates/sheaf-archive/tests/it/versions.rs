@@ -546,7 +546,7 @@ fn lost_log_keeps_what_versions_refer_to() {
     assert!(archive.catalog().applied().unwrap() >= found[0].number);
     fs::rename(place.path("away"), place.path("store/objects/versions")).unwrap();
     let error = archive.at(&found[0]).err().unwrap();
-    assert!(error.to_string().contains("has another one or none: forget it"), "{error}");
+    assert!(error.to_string().contains("has another one or none"), "{error}");
 }
 
 /// Marks of commits that are given up go with them.
