@@ -10,6 +10,8 @@ pub enum OpClass {
     Read,
     /// Gives data to a file.
     Write,
+    /// Takes data from one file and gives it to another.
+    Copy,
     /// Names, attributes and directories; opening and closing.
     Metadata,
     /// Waits until data is stored.
@@ -32,6 +34,7 @@ pub fn class_of(word: &[u8]) -> OpClass {
     match op {
         _ if op.reads() => OpClass::Read,
         _ if op.writes() => OpClass::Write,
+        _ if op.copies() => OpClass::Copy,
         IoOp::Send => OpClass::Write,
         IoOp::Receive => OpClass::Read,
         IoOp::Connect | IoOp::Accept => OpClass::Stream,

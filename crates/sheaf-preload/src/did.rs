@@ -1,5 +1,5 @@
 //! What is written down of a call.
-use sheaf_recorder::IoLayer;
+use sheaf_recorder::{IoLayer, IoOp};
 use std::ffi::{c_char, c_int, c_void};
 
 /// What a call was on.
@@ -40,8 +40,10 @@ pub struct Did {
     /// The file of MPI's that it opened as the target; 0: none.
     pub mpi_file: usize,
     pub is_skipped: bool,
-    /// It is on a lock of the file, though its function does others, too.
-    pub is_lock: bool,
+    /// What it was, where its function does others, too.
+    pub op: Option<IoOp>,
+    /// The descriptor that a copy goes to.
+    pub copied_to: Option<c_int>,
 }
 
 /// What a call does to the place of its descriptor in the file.
@@ -73,7 +75,8 @@ impl Did {
             opened: None,
             mpi_file: 0,
             is_skipped: false,
-            is_lock: false,
+            op: None,
+            copied_to: None,
         }
     }
 
@@ -186,8 +189,19 @@ impl Did {
     }
 
     /// It is on a lock of the file.
-    pub fn on_lock(mut self) -> Self {
-        self.is_lock = true;
+    pub fn on_lock(self) -> Self {
+        self.is(IoOp::Lock)
+    }
+
+    /// It is this operation.
+    pub fn is(mut self, op: IoOp) -> Self {
+        self.op = Some(op);
+        self
+    }
+
+    /// What it has moved went there.
+    pub fn to(mut self, fd: c_int) -> Self {
+        self.copied_to = Some(fd);
         self
     }
 

@@ -21,6 +21,7 @@ mod ctypes;
 mod did;
 mod directories;
 mod files;
+mod kernel_aio;
 mod mpi;
 mod mpi_files;
 mod posix;

@@ -177,7 +177,7 @@ wrap! {
     fn splice(fd: c_int, at: *mut i64, to: c_int, to_at: *mut i64, len: usize, flags: c_uint) -> isize
         = Splice, |done| copied(fd, at, to, to_at, len, done);
     fn tee(fd: c_int, to: c_int, len: usize, flags: c_uint) -> isize
-        = Splice, |done| Did::fd(fd).moved(len, done);
+        = Splice, |done| Did::fd(fd).moved(len, done).to(to);
     fn vmsplice(fd: c_int, pieces: *const IoPiece, count: usize, flags: c_uint) -> isize
         = Splice, |done| Did::fd(fd).moved(long(pieces, count as c_int, done), done);
 
@@ -249,7 +249,7 @@ unsafe fn copied(
         let moved = crate::files::place(to).map(|place| place + done as u64);
         crate::files::set_place(to, moved);
     }
-    let did = Did::fd(fd).moved(len, done);
+    let did = Did::fd(fd).moved(len, done).to(to);
     if at.is_null() {
         return did.in_turn();
     }

@@ -1,6 +1,7 @@
 //! Processes that begin or become others, and I/O that goes on meanwhile.
 use crate::ctypes::{AnyPointer, CPath, CWords};
 use crate::turn::{ChildHere, Did};
+use sheaf_recorder::IoOp;
 use std::ffi::{c_int, c_void};
 
 wrap! {
@@ -25,10 +26,10 @@ wrap! {
     fn posix_spawnp(child: *mut c_int, path: CPath, actions: AnyPointer, how: AnyPointer, words: CWords, environment: CWords)
         -> c_int = Exec, |came| Did::path(path).returned(came);
 
-    fn aio_read(request: *const AioRequest) -> c_int = AsyncRead, |came| submitted(request, came);
-    fn aio_read64(request: *const AioRequest) -> c_int = AsyncRead, |came| submitted(request, came);
-    fn aio_write(request: *const AioRequest) -> c_int = AsyncWrite, |came| submitted(request, came);
-    fn aio_write64(request: *const AioRequest) -> c_int = AsyncWrite, |came| submitted(request, came);
+    fn aio_read(request: *const AioRequest) -> c_int = AsyncSubmit, |came| submitted(request, came);
+    fn aio_read64(request: *const AioRequest) -> c_int = AsyncSubmit, |came| submitted(request, came);
+    fn aio_write(request: *const AioRequest) -> c_int = AsyncSubmit, |came| submitted(request, came);
+    fn aio_write64(request: *const AioRequest) -> c_int = AsyncSubmit, |came| submitted(request, came);
     fn aio_fsync(how: c_int, request: *const AioRequest) -> c_int
         = AsyncSync, |came| Did::fd((*request).fd).came(came);
     fn aio_fsync64(how: c_int, request: *const AioRequest) -> c_int
@@ -42,9 +43,9 @@ wrap! {
     fn aio_suspend64(requests: AnyPointer, count: c_int, time: AnyPointer) -> c_int
         = AsyncWait, |came| Did::nothing().came(came);
     fn lio_listio(mode: c_int, requests: *const *const AioRequest, count: c_int, tell: AnyPointer) -> c_int
-        = AsyncWait, |came| Did::nothing().of(i64::from(count)).came(came);
+        = AsyncSubmit, |came| Did::nothing().of(i64::from(count)).came(came);
     fn lio_listio64(mode: c_int, requests: *const *const AioRequest, count: c_int, tell: AnyPointer) -> c_int
-        = AsyncWait, |came| Did::nothing().of(i64::from(count)).came(came);
+        = AsyncSubmit, |came| Did::nothing().of(i64::from(count)).came(came);
 }
 
 /// The parent records the child: that one has done nothing yet, and if it does nothing that is
@@ -102,7 +103,13 @@ unsafe fn submitted(request: *const AioRequest, came: c_int) -> Did {
 unsafe fn returned(request: *const AioRequest, done: isize) -> Did {
     // SAFETY: as above.
     let request = unsafe { &*request };
-    let mut did = Did::fd(request.fd).moved(request.len, done).at(request.offset);
+    // The C library adds a bit of its own to what it was asked for.
+    let op = match request.what & 0x7f {
+        0 => IoOp::AsyncRead,
+        1 => IoOp::AsyncWrite,
+        _ => IoOp::AsyncWait,
+    };
+    let mut did = Did::fd(request.fd).moved(request.len, done).at(request.offset).is(op);
     did.error = if done < 0 { request.error } else { 0 };
     did
 }

@@ -203,9 +203,14 @@ fn install(made: Option<TraceSegment>, after: u32) {
     tell_unplaced();
 }
 
+/// The time on the segments' clock, where anything is recorded.
+pub fn now() -> Option<u64> {
+    TracedCall::begin().map(|turn| turn.now())
+}
+
 /// A call is not recorded: the segment counts it, now or when it is made.
 #[cold]
-fn count_unplaced() {
+pub fn count_unplaced() {
     HOME.unplaced.fetch_add(1, Ordering::SeqCst);
     tell_unplaced();
 }
@@ -508,6 +513,9 @@ fn take_ring(mine: &Mine, segment: &'static TraceSegment) -> bool {
 /// Puts the number of the second name, if there is one, in the place of where it lies.
 #[inline]
 fn second_name(did: Did, errno: c_int, writer: &mut RingWriter<'_>) -> (Did, u16) {
+    if let Some(fd) = did.copied_to {
+        return (Did { asked: files::of(fd, writer), ..did }, flag::NAMED);
+    }
     if !matches!(did.target, CallTarget::Paths(..) | CallTarget::PathAndText(..)) {
         return (did, 0);
     }
@@ -592,7 +600,7 @@ fn record(
     let failed = if did.has_failed { flag::FAILED } else { 0 } | named;
     let placed = if offset.is_some() { flag::PLACED } else { 0 };
     writer.put(&IoEvent {
-        op: if did.is_lock { IoOp::Lock } else { op },
+        op: did.op.unwrap_or(op),
         layer: did.layer,
         flags: nested | failed | placed,
         begun,

@@ -58,8 +58,8 @@ pub mod flag {
     pub const LONG: u16 = 1 << 6;
     /// It has an offset.
     pub const PLACED: u16 = 1 << 7;
-    /// What was asked for is the number of a second name: the new one of `rename`, or what a symbolic
-    /// link says.
+    /// What was asked for is the number of a second name: the new one of `rename`, what a symbolic
+    /// link says, or where a copy goes.
     pub const NAMED: u16 = 1 << 8;
     /// The layer's bits.
     pub const LAYER: u16 = 15;

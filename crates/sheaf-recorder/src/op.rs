@@ -81,6 +81,10 @@ ops! {
     AsyncWrite = 81 "aio_write",
     AsyncWait = 82 "aio_wait",
     AsyncSync = 83 "aio_fsync",
+    AsyncSubmit = 84 "aio_submit",
+    KernelRead = 85 "kaio_read",
+    KernelWrite = 86 "kaio_write",
+    Uring = 87 "io_uring",
     Flush = 90 "flush",
     Pipe = 100 "pipe",
     Fork = 110 "fork",
@@ -107,18 +111,24 @@ impl IoOp {
     /// Whether it moves data to or from a file.
     #[must_use]
     pub fn moves_data(self) -> bool {
-        self.reads() || self.writes()
+        self.reads() || self.writes() || self.copies()
     }
 
     /// Whether it takes data from a file.
     #[must_use]
     pub fn reads(self) -> bool {
-        matches!(self, Self::Read | Self::AsyncRead | Self::Copy | Self::Sendfile | Self::Splice)
+        matches!(self, Self::Read | Self::AsyncRead | Self::KernelRead)
+    }
+
+    /// Whether it takes data from one file and gives it to another.
+    #[must_use]
+    pub fn copies(self) -> bool {
+        matches!(self, Self::Copy | Self::Sendfile | Self::Splice)
     }
 
     /// Whether it gives data to a file.
     #[must_use]
     pub fn writes(self) -> bool {
-        matches!(self, Self::Write | Self::AsyncWrite)
+        matches!(self, Self::Write | Self::AsyncWrite | Self::KernelWrite)
     }
 }

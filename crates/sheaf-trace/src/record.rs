@@ -31,6 +31,8 @@ const PAUSE_MIN: Duration = Duration::from_millis(1);
 /// meanwhile unless the program becomes sixteen times as fast.
 const PAUSE_FEW_MAX: Duration = Duration::from_millis(8);
 const FEW_ROWS: usize = 1 << 10;
+/// Programs that are named as ones that do what is not seen.
+const UNSEEN_MAX: usize = 64;
 /// Held for as long as somebody writes the trace.
 const LOCK_FILE: &str = "recording.lock";
 
@@ -610,7 +612,11 @@ impl SpoolTaker {
             words.iter().filter_map(|word| self.names.find(word)).collect()
         };
         let both: [&[u8]; 2] = [b"copy_file_range", b"sendfile"];
-        let (reads, writes) = (of(&[b"read", both[0], both[1]]), of(&[b"write", both[0], both[1]]));
+        // What the kernel does asynchronously it does not count for the program.
+        let (reads, writes) = (
+            of(&[b"read", b"aio_read", both[0], both[1]]),
+            of(&[b"write", b"aio_write", both[0], both[1]]),
+        );
         let moved = |ops: &[u32]| -> u64 {
             let is_one =
                 |row: &&TraceRow| ops.contains(&row.op) && by_calls.contains(&Some(row.layer));
@@ -618,6 +624,15 @@ impl SpoolTaker {
         };
         totals.bytes_read += moved(&reads);
         totals.bytes_written += moved(&writes);
+        let Some(uring) = self.names.find(b"io_uring") else { return };
+        for row in collected.rows.iter().filter(|row| row.op == uring && row.errno == 0) {
+            let command = sheaf_log::command_line(self.names.text(row.command));
+            let command = String::from_utf8_lossy(&command);
+            let text = format!("{command}: uses io_uring: what it does by that is not recorded");
+            if totals.unseen.len() < UNSEEN_MAX && !totals.unseen.contains(&text) {
+                totals.unseen.push(text);
+            }
+        }
     }
 }
 

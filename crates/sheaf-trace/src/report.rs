@@ -97,6 +97,7 @@ struct OpEntry {
     is_flush: bool,
     is_unlink: bool,
     is_rename: bool,
+    is_map: bool,
     is_by_kernel: bool,
     is_of_sockets: bool,
     /// Not nested, nested.
@@ -198,6 +199,8 @@ pub struct TraceReport {
     lost: BinaryHeap<Reverse<LostRow>>,
     /// How many were lost at least.
     known_lost: u128,
+    /// How often files were mapped into memory, and how many bytes of them.
+    mapped: (u64, u128),
 }
 
 impl TraceReport {
@@ -228,6 +231,7 @@ impl TraceReport {
             slowest_streams: BinaryHeap::new(),
             lost: BinaryHeap::new(),
             known_lost: 0,
+            mapped: (0, 0),
         }
     }
 
@@ -243,8 +247,11 @@ impl TraceReport {
         if op.is_lost {
             return self.add_lost(row);
         }
-        let moves = matches!(op.class, OpClass::Read | OpClass::Write);
-        let is_stream = op.is_of_sockets || is_stream(names.text(row.path), op.is_by_kernel);
+        let moves = matches!(op.class, OpClass::Read | OpClass::Write | OpClass::Copy);
+        let is_by_kernel = op.is_by_kernel;
+        let is_of_stream = |path: u32| is_stream(names.text(path), is_by_kernel);
+        let is_stream =
+            op.is_of_sockets || is_of_stream(row.path) || row.new_path.is_some_and(is_of_stream);
         let class = if moves && is_stream { OpClass::Stream } else { op.class };
         let file_op = FileOp {
             class: if moves || !op.is_of_sockets { op.class } else { OpClass::Other },
@@ -258,6 +265,9 @@ impl TraceReport {
         op.sums[usize::from(row.is_nested)].add(row);
         if class != OpClass::Stream {
             op.durations.add(row.duration_ns.max(0) as u64);
+        }
+        if op.is_map && row.errno == 0 && !names.text(row.path).is_empty() {
+            self.mapped = (self.mapped.0 + 1, self.mapped.1 + row.asked.max(0) as u128);
         }
         self.data.rows += 1;
         self.data.nested_rows += u64::from(row.is_nested);
@@ -275,8 +285,33 @@ impl TraceReport {
         if !row.is_nested {
             self.add_outermost(row, class, host, process);
         }
-        if !names.text(row.path).is_empty() {
+        if file_op.class == OpClass::Copy {
+            self.add_copy(row, file_op, (process, host, class == OpClass::Stream), names);
+        } else if !names.text(row.path).is_empty() {
             self.files.add(row, file_op, process, host, names);
+        }
+    }
+
+    /// Adds a copy to both of its files. What is sent to somebody takes that one's time, and not the file's.
+    fn add_copy(
+        &mut self,
+        row: &TraceRow,
+        op: FileOp,
+        (process, host, is_stream): (Option<u32>, u32, bool),
+        names: &TraceNames,
+    ) {
+        let ends = [(Some(row.path), OpClass::Read), (row.new_path, OpClass::Write)];
+        for (path, class) in ends {
+            let Some(path) = path.filter(|path| !names.text(*path).is_empty()) else { continue };
+            let of_one = TraceRow {
+                path,
+                new_path: None,
+                offset: row.offset.filter(|_| class == OpClass::Read),
+                asked: row.bytes,
+                duration_ns: if is_stream { 0 } else { row.duration_ns },
+                ..*row
+            };
+            self.files.add(&of_one, FileOp { class, ..op }, process, host, names);
         }
     }
 
@@ -286,6 +321,7 @@ impl TraceReport {
         match class {
             OpClass::Read => &mut totals.read,
             OpClass::Write => &mut totals.write,
+            OpClass::Copy => &mut totals.copy,
             OpClass::Metadata => &mut totals.metadata,
             OpClass::Sync => &mut totals.sync,
             OpClass::Other => &mut totals.other,
@@ -299,20 +335,29 @@ impl TraceReport {
             None => self.processes_beyond.add(row),
         }
         let is_write = class == OpClass::Write;
+        if class == OpClass::Copy && row.errno == 0 {
+            [false, true]
+                .into_iter()
+                .for_each(|is_write| self.add_heat(row, is_write, host, process));
+        }
         if (is_write || class == OpClass::Read) && row.errno == 0 {
             let sizes = if is_write { &mut self.write_sizes } else { &mut self.read_sizes };
             sizes.add(row.asked.max(0) as u64);
-            let (bytes, length_ns) = (bytes_of(row), row.duration_ns.max(0) as u64);
-            if bytes > 0 {
-                self.host_heat.add(host, is_write, bytes, row.time_ns, length_ns);
-                if !self.process_heat.is_beyond() {
-                    let process = process.unwrap_or(u32::MAX);
-                    self.process_heat.add(process, is_write, bytes, row.time_ns, length_ns);
-                }
-            }
+            self.add_heat(row, is_write, host, process);
         }
         if class != OpClass::Process {
             self.add_slow(row, class == OpClass::Stream);
+        }
+    }
+
+    fn add_heat(&mut self, row: &TraceRow, is_write: bool, host: u32, process: Option<u32>) {
+        let (bytes, length_ns) = (bytes_of(row), row.duration_ns.max(0) as u64);
+        if bytes > 0 {
+            self.host_heat.add(host, is_write, bytes, row.time_ns, length_ns);
+            if !self.process_heat.is_beyond() {
+                let process = process.unwrap_or(u32::MAX);
+                self.process_heat.add(process, is_write, bytes, row.time_ns, length_ns);
+            }
         }
     }
 
@@ -390,6 +435,7 @@ impl TraceReport {
                     is_flush: word == b"flush",
                     is_unlink: word == b"unlink",
                     is_rename: word == b"rename",
+                    is_map: word == b"mmap",
                     is_by_kernel: names.text(row.layer) == b"kernel",
                     is_of_sockets: is_of_sockets(word),
                     sums: Default::default(),

@@ -244,6 +244,7 @@ fn sums_of(row: &TraceRow, class: OpClass, is_lost: bool) -> LiveSums {
     match class {
         OpClass::Read => sums.bytes_read = bytes,
         OpClass::Write => sums.bytes_written = bytes,
+        OpClass::Copy => (sums.bytes_read, sums.bytes_written) = (bytes, bytes),
         _ => sums.metadata_ns = took.into(),
     }
     sums

@@ -159,8 +159,8 @@ fn known_mix_is_recorded_as_it_was() {
         (IoOp::Read, "/stream", 12, 0, 10_002),
         (IoOp::Seek, "/stream", 1, 0, 0),
         (IoOp::Close, "/stream", 1, 0, 0),
-        (IoOp::AsyncRead, "/plain", 1, 0, 0),
-        (IoOp::AsyncWait, "/plain", 1, 0, 300),
+        (IoOp::AsyncSubmit, "/plain", 1, 0, 0),
+        (IoOp::AsyncRead, "/plain", 1, 0, 300),
         (IoOp::Write, "/dev/shm/sheaf-preload-mix", 1, 0, 77),
         (IoOp::Write, "/dev/null", 2, 0, 11),
         (IoOp::Dup, "/dev/null", 1, 0, 0),
@@ -406,7 +406,8 @@ fn errors_that_are_returned_are_recorded() {
     assert_eq!(errors(IoOp::Advise), [OK, EINVAL, ESPIPE]);
     assert_eq!(errors(IoOp::Exec), [ENOENT]);
     assert_eq!(errors(IoOp::ReadDirectory), [ENOENT]);
-    assert_eq!(errors(IoOp::AsyncWait), [OK, EBADF]);
+    assert_eq!(errors(IoOp::AsyncWait), [OK]);
+    assert_eq!(errors(IoOp::AsyncWrite), [EBADF]);
 }
 
 const APPENDED: &str = r#"

@@ -2,6 +2,7 @@
 mod edges;
 mod exact;
 mod forks;
+mod kernel_aio;
 mod long;
 mod mpi;
 mod names;

@@ -190,3 +190,53 @@ pub fn copy_of_sheaf(home: &Home) -> PathBuf {
     std::fs::copy(sheaf_testing::built("sheaf-trace"), home.path().join("sheaf-trace")).unwrap();
     sheaf
 }
+
+/// Sets up a ring, and maps a file.
+const UNSEEN: &str = r#"
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int main(void) {
+    char how[256] = {0};
+    int ring = syscall(425, 4, how);
+    int fd = open("mapped", O_RDWR | O_CREAT, 0644);
+    if (ftruncate(fd, 1 << 20)) return 8;
+    char *at = mmap(0, 1 << 20, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    memset(at, 1, 1 << 20);
+    return ring < 0 ? 7 : 0;
+}
+"#;
+
+#[test]
+fn io_uring_and_mapped_memory_are_said_not_to_be_seen() {
+    let home = Home::new();
+    let Some(program) = compile(&home, UNSEEN, &["cc"]) else { return };
+    let run = home.record(&[program]);
+    if run.code == Some(7) {
+        return sheaf_testing::skipped("this kernel gives no io_uring");
+    }
+    assert_eq!(run.code, Some(0), "{run:?}");
+    let told = "./program: uses io_uring: what it does by that is not recorded";
+    assert!(run.stderr.contains(told), "{run:?}");
+    let report = home.run(&["trace", "report", "the.trace"]).stdout;
+    assert!(report.contains("uses io_uring"), "{report}");
+    assert!(report.contains("Files were mapped into memory 1 times, 1 MiB of them"), "{report}");
+}
+
+/// `cp` reads and writes, and the report says so of both files.
+#[test]
+fn copies_are_of_both_their_files() {
+    let home = Home::new();
+    home.write("from", &"x".repeat(3 << 20));
+    let run = home.record(&["cp", "from", "to"]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    assert!(!run.stderr.contains("not in the trace"), "{run:?}");
+    let report = home.run(&["trace", "report", "the.trace"]).stdout;
+    let line = |end: &str| report.lines().find(|line| line.ends_with(end)).unwrap_or_default();
+    let words = |end| line(end).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words("/from").contains(" 3 MiB 0 B "), "{report}");
+    assert!(words("/to").contains(" 0 B 3 MiB "), "{report}");
+    assert!(report.contains("3 MiB") && words("copy").contains("3 MiB"), "{report}");
+}

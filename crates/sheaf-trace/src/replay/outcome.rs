@@ -82,7 +82,9 @@ pub(super) fn doable(op: IoOp, row: &TraceRow) -> Result<(), ReplaySkip> {
         | IoOp::Xattr
         | IoOp::MakeNode => Err(ReplaySkip::ArgumentsNotRecorded),
         IoOp::Map | IoOp::SyncMap | IoOp::Unmap => Err(ReplaySkip::MappedMemory),
-        IoOp::AsyncWait => Err(ReplaySkip::Asynchronous),
+        IoOp::AsyncWait | IoOp::AsyncSubmit | IoOp::KernelRead | IoOp::KernelWrite => {
+            Err(ReplaySkip::Asynchronous)
+        }
         IoOp::Open
         | IoOp::Close
         | IoOp::Dup

@@ -139,6 +139,8 @@ pub struct TraceTotals {
     pub read: IoSums,
     /// Writes.
     pub write: IoSums,
+    /// Copies from one file to another: their bytes were read and written.
+    pub copy: IoSums,
     /// Names, attributes, directories, opening.
     pub metadata: IoSums,
     /// Waits until data is stored.

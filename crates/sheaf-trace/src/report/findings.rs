@@ -261,8 +261,9 @@ impl ReportData {
     #[must_use]
     pub fn io_time_ns(&self) -> u128 {
         let totals = &self.totals;
-        let kinds = [&totals.read, &totals.write, &totals.metadata, &totals.sync, &totals.other];
-        kinds.iter().map(|sums| sums.time_ns).sum()
+        let moved = [&totals.read, &totals.write, &totals.copy];
+        let kinds = moved.into_iter().chain([&totals.metadata, &totals.sync, &totals.other]);
+        kinds.map(|sums| sums.time_ns).sum()
     }
 }
 

@@ -29,6 +29,13 @@ impl TraceReport {
         data.write_sizes = self.write_sizes.buckets();
         self.fill_processes(&mut data, names);
         self.fill_files(&mut data, names);
+        if self.mapped.0 > 0 {
+            let (count, bytes) = (self.mapped.0, units::size(self.mapped.1));
+            data.notes.push(format!(
+                "Files were mapped into memory {count} times, {bytes} of them: what is read and written there is \
+                 not seen."
+            ));
+        }
         data.findings = findings::find(&data);
         self.cut(&mut data);
         data.heat = self.heat(names);
@@ -87,6 +94,10 @@ impl TraceReport {
             match op.class {
                 OpClass::Read => layer.read_bytes += bytes,
                 OpClass::Write => layer.written_bytes += bytes,
+                OpClass::Copy => {
+                    layer.read_bytes += bytes;
+                    layer.written_bytes += bytes;
+                }
                 _ => {}
             }
         }

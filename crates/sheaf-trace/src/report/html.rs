@@ -191,8 +191,8 @@ fn head(data: &ReportData) -> Markup {
             @if let Some(run) = &data.run { (paragraph("soft", &run.sentence())) }
             div class="tiles" {
                 (tile(&count(data.rows), "operations"))
-                (tile(&size(data.totals.read.bytes), "read"))
-                (tile(&size(data.totals.write.bytes), "written"))
+                (tile(&size(data.totals.read.bytes + data.totals.copy.bytes), "read"))
+                (tile(&size(data.totals.write.bytes + data.totals.copy.bytes), "written"))
                 (tile(&time(data.io_time_ns()), "time in I/O, of all threads"))
                 (tile(&count(data.files_total), "files"))
                 (tile(&count(data.processes_total), "processes"))
@@ -251,9 +251,10 @@ fn evidence(finding: &Finding) -> Markup {
 
 fn time_split(data: &ReportData) -> Markup {
     let totals = &data.totals;
-    let kinds: [(&str, &IoSums); 7] = [
+    let kinds: [(&str, &IoSums); 8] = [
         ("read", &totals.read),
         ("write", &totals.write),
+        ("copy", &totals.copy),
         ("metadata", &totals.metadata),
         ("sync", &totals.sync),
         ("other", &totals.other),
@@ -608,6 +609,7 @@ fn class_word(class: OpClass) -> &'static str {
     match class {
         OpClass::Read => "read",
         OpClass::Write => "write",
+        OpClass::Copy => "copy",
         OpClass::Metadata => "metadata",
         OpClass::Sync => "sync",
         OpClass::Other => "other",

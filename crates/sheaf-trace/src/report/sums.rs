@@ -18,6 +18,11 @@ impl IoSums {
         self.longest_ns = self.longest_ns.max(time_ns);
     }
 
+    /// Adds what a copy gave to the other of its files.
+    fn add_bytes(&mut self, row: &TraceRow) {
+        self.bytes += u128::from(bytes_of(row));
+    }
+
     /// Adds sums of others.
     pub fn merge(&mut self, other: &Self) {
         self.count += other.count;
@@ -48,6 +53,10 @@ impl SplitSums {
             OpClass::Read => self.reads.add(row),
             OpClass::Write => self.writes.add(row),
             OpClass::Stream => self.streams.add(row),
+            OpClass::Copy => {
+                self.reads.add(row);
+                self.writes.add_bytes(row);
+            }
             _ => self.other.add(row),
         }
     }

@@ -139,9 +139,10 @@ impl ReportText {
             let text = format!("kept alone, when it was recorded: {}", shown(filter));
             self.paragraph("", &text);
         }
-        let kinds: [(&str, &IoSums); 7] = [
+        let kinds: [(&str, &IoSums); 8] = [
             ("read", &totals.read),
             ("write", &totals.write),
+            ("copy", &totals.copy),
             ("metadata", &totals.metadata),
             ("sync", &totals.sync),
             ("other", &totals.other),

@@ -1,0 +1,289 @@
+//! Asynchronous I/O of the kernel's: by `libaio`, or by calls of it; and `io_uring`, of which only the beginning is
+//! seen.
+//!
+//! A request is remembered when it is submitted, and recorded when its program is told that it is completed: its
+//! time is from the one to the other.
+use crate::ctypes::AnyPointer;
+use crate::files;
+use crate::turn::{Did, TracedCall, count_unplaced};
+use sheaf_recorder::{IoEvent, IoOp};
+use std::ffi::{c_int, c_long, c_uint, c_void};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+wrap! {
+    fn io_submit(context: AnyPointer, count: c_long, requests: *const *const KernelRequest) -> c_int
+        = AsyncSubmit, before begun = submitting(count, requests),
+          |came| submitted(count, requests, came.into(), begun);
+    fn io_getevents(context: AnyPointer, least: c_long, most: c_long, events: *const KernelEvent, time: AnyPointer)
+        -> c_int = AsyncWait, |came| completed(events, came.into());
+    fn io_pgetevents(context: AnyPointer, least: c_long, most: c_long, events: *const KernelEvent, time: AnyPointer, signals: AnyPointer)
+        -> c_int = AsyncWait, |came| completed(events, came.into());
+    fn io_uring_setup(entries: c_uint, how: AnyPointer) -> c_int = Uring, |came| Did::nothing().came(came);
+    fn io_uring_queue_init(entries: c_uint, ring: AnyPointer, flags: c_uint) -> c_int
+        = Uring, |came| Did::nothing().came(came);
+    fn io_uring_queue_init_params(entries: c_uint, ring: AnyPointer, how: AnyPointer) -> c_int
+        = Uring, |came| Did::nothing().came(came);
+    fn io_uring_queue_init_mem(entries: c_uint, ring: AnyPointer, how: AnyPointer, at: AnyPointer, len: usize)
+        -> c_int = Uring, |came| Did::nothing().came(came);
+}
+
+/// `struct iocb` of the kernel, on machines of 64 bits.
+#[repr(C)]
+pub struct KernelRequest {
+    data: u64,
+    key: u32,
+    flags: u32,
+    what: u16,
+    priority: i16,
+    fd: c_int,
+    buffer: u64,
+    len: u64,
+    offset: i64,
+}
+
+/// `struct io_event`.
+#[repr(C)]
+pub struct KernelEvent {
+    data: u64,
+    request: u64,
+    result: i64,
+    more: i64,
+}
+
+/// A request under way. Its place is free while its address is 0, and being filled while it is 1.
+struct UnderWay {
+    request: AtomicU64,
+    op: AtomicU64,
+    file: AtomicU64,
+    offset: AtomicU64,
+    asked: AtomicU64,
+    begun: AtomicU64,
+}
+
+const BEING_FILLED: u64 = 1;
+const PLACES: usize = 1 << 13;
+/// Places that are looked at for a request.
+const PROBES: usize = 32;
+
+static UNDER_WAY: [UnderWay; PLACES] = [const {
+    UnderWay {
+        request: AtomicU64::new(0),
+        op: AtomicU64::new(0),
+        file: AtomicU64::new(0),
+        offset: AtomicU64::new(0),
+        asked: AtomicU64::new(0),
+        begun: AtomicU64::new(0),
+    }
+}; PLACES];
+
+fn places(request: u64) -> impl Iterator<Item = &'static UnderWay> {
+    let first = (request >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    (0..PROBES).map(move |at| &UNDER_WAY[(first as usize + at) % PLACES])
+}
+
+/// Remembers requests before others can be told that they are completed. When that was.
+///
+/// # Safety
+/// So many requests are there, as the kernel is about to read them.
+unsafe fn submitting(count: c_long, requests: *const *const KernelRequest) -> u64 {
+    let Some(now) = crate::turn::now() else { return 0 };
+    if requests.is_null() {
+        return now;
+    }
+    for number in 0..count.max(0) as usize {
+        // SAFETY: as our caller vouches for.
+        let request = unsafe { *requests.add(number) };
+        // SAFETY: as above.
+        let Some(is) = (unsafe { request.as_ref() }) else { continue };
+        let op = match is.what {
+            0 | 7 => IoOp::KernelRead,
+            1 | 8 => IoOp::KernelWrite,
+            2 | 3 => IoOp::AsyncSync,
+            _ => continue,
+        };
+        remember(request as u64, is, op, now);
+    }
+    now
+}
+
+fn remember(request: u64, is: &KernelRequest, op: IoOp, now: u64) {
+    // One of this address that nobody was told of is over.
+    let _ = taken(request);
+    let free = |place: &&UnderWay| {
+        let (acquire, relaxed) = (Ordering::Acquire, Ordering::Relaxed);
+        place.request.compare_exchange(0, BEING_FILLED, acquire, relaxed).is_ok()
+    };
+    let Some(place) = places(request).find(free) else { return };
+    let asked = if matches!(is.what, 0 | 1) { is.len } else { 0 };
+    place.op.store(op as u64, Ordering::Relaxed);
+    place.file.store(files::remembered(is.fd), Ordering::Relaxed);
+    place.offset.store(is.offset as u64, Ordering::Relaxed);
+    place.asked.store(asked, Ordering::Relaxed);
+    place.begun.store(now, Ordering::Relaxed);
+    place.request.store(request, Ordering::Release);
+}
+
+/// Takes a request that was remembered.
+fn taken(request: u64) -> Option<IoEvent> {
+    let is_it = |place: &&UnderWay| {
+        let (acquire, relaxed) = (Ordering::Acquire, Ordering::Relaxed);
+        place.request.compare_exchange(request, BEING_FILLED, acquire, relaxed).is_ok()
+    };
+    let place = places(request).find(is_it).filter(|_| request > BEING_FILLED)?;
+    let op = IoOp::of(place.op.load(Ordering::Relaxed) as u16).unwrap_or(IoOp::AsyncWait);
+    let event = IoEvent {
+        file: place.file.load(Ordering::Relaxed),
+        offset: place.offset.load(Ordering::Relaxed),
+        asked: place.asked.load(Ordering::Relaxed),
+        begun: place.begun.load(Ordering::Relaxed),
+        ..IoEvent::new(op)
+    };
+    place.request.store(0, Ordering::Release);
+    Some(event)
+}
+
+/// Forgets those that were not submitted.
+///
+/// # Safety
+/// As of [`submitting`].
+unsafe fn submitted(
+    count: c_long,
+    requests: *const *const KernelRequest,
+    came: c_long,
+    _begun: u64,
+) -> Did {
+    if !requests.is_null() {
+        for number in came.max(0)..count.max(0) {
+            // SAFETY: as our caller vouches for.
+            let _ = taken(unsafe { *requests.add(number as usize) } as u64);
+        }
+    }
+    failed_by(Did::nothing().of(count), came)
+}
+
+/// A result below -1 is an error, as functions of `libaio` give it; -1 sets `errno`.
+fn failed_by(did: Did, came: c_long) -> Did {
+    let did = did.came(came);
+    if came < -1 { did.returned(-came as c_int) } else { did }
+}
+
+/// Records requests that were completed.
+///
+/// # Safety
+/// So many events are there.
+unsafe fn completed(events: *const KernelEvent, came: c_long) -> Did {
+    for number in 0..came.max(0) as usize {
+        // SAFETY: as our caller vouches for.
+        let event = unsafe { &*events.add(number) };
+        let Some(request) = taken(event.request) else {
+            count_unplaced();
+            continue;
+        };
+        let Some(turn) = TracedCall::begin() else { continue };
+        let mut did = Did::known(request.file).moved(request.asked as usize, event.result as isize);
+        if request.op.moves_data() {
+            did = did.at(request.offset as i64);
+        }
+        did.error = if event.result < 0 { -event.result as c_int } else { 0 };
+        let ended = turn.now();
+        turn.end(request.op, request.begun, ended, did);
+    }
+    failed_by(Did::nothing(), came)
+}
+
+/// Where `syscall` of the C library is.
+static REAL_SYSCALL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+extern "C" fn find_syscall() -> *mut c_void {
+    static REAL: crate::real::Real = crate::real::Real::of(c"syscall");
+    let found = REAL.find();
+    REAL_SYSCALL.store(found, Ordering::Relaxed);
+    found
+}
+
+// Calls of the kernel that are no I/O go on as they came: a child may come back from one, too.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syscall() -> c_long {
+    std::arch::naked_asm!(
+        ".cfi_startproc",
+        "cmp rdi, 425",
+        "je 3f",
+        "cmp rdi, 333",
+        "je 3f",
+        "cmp rdi, 208",
+        "je 3f",
+        "cmp rdi, 209",
+        "je 3f",
+        "mov rax, qword ptr [rip + {real}]",
+        "test rax, rax",
+        "jz 2f",
+        "jmp rax",
+        "2:",
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "push rcx",
+        "push r8",
+        "push r9",
+        "sub rsp, 8",
+        ".cfi_adjust_cfa_offset 56",
+        "call {find}",
+        "add rsp, 8",
+        "pop r9",
+        "pop r8",
+        "pop rcx",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        ".cfi_adjust_cfa_offset -56",
+        "jmp rax",
+        "3:",
+        "jmp {io}",
+        ".cfi_endproc",
+        real = sym REAL_SYSCALL,
+        find = sym find_syscall,
+        io = sym io_call,
+    )
+}
+
+/// Calls of the kernel on asynchronous I/O.
+#[cfg(target_arch = "x86_64")]
+unsafe extern "C" fn io_call(
+    number: c_long,
+    one: usize,
+    two: usize,
+    three: usize,
+    four: usize,
+    five: usize,
+    six: usize,
+) -> c_long {
+    const SUBMIT: c_long = 209;
+    const URING_SETUP: c_long = 425;
+    type Call = unsafe extern "C" fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long;
+    // SAFETY: the C library's function of this name.
+    let real: Call = unsafe { std::mem::transmute(find_syscall()) };
+    let Some(turn) = TracedCall::begin() else {
+        // SAFETY: as our caller vouches for.
+        return unsafe { real(number, one, two, three, four, five, six) };
+    };
+    let begun = turn.now();
+    let requests = three as *const *const KernelRequest;
+    if number == SUBMIT {
+        // SAFETY: as our caller vouches for.
+        unsafe { submitting(two as c_long, requests) };
+    }
+    // SAFETY: as above.
+    let came = unsafe { real(number, one, two, three, four, five, six) };
+    let ended = turn.now();
+    let (op, did) = match number {
+        // SAFETY: as above.
+        SUBMIT => (IoOp::AsyncSubmit, unsafe { submitted(two as c_long, requests, came, begun) }),
+        URING_SETUP => (IoOp::Uring, Did::nothing().came(came)),
+        // SAFETY: as above; the kernel has just written the events.
+        _ => (IoOp::AsyncWait, unsafe { completed(four as *const KernelEvent, came) }),
+    };
+    turn.end(op, begun, ended, did);
+    came
+}
