@@ -101,7 +101,7 @@ pub fn run(args: &ForgetArgs, global: &GlobalArgs) -> Result<Exit> {
     let (all, zone) = (versions(&archive)?, TimeZone::system());
     let mut chosen: Vec<&FoundVersion> = if args.versions.is_empty() {
         let kept = args.keep.kept(&all, &zone, Timestamp::now());
-        if kept.is_empty() && !all.is_empty() && !args.keep.numbers().contains(&Some(0)) {
+        if kept.is_empty() && !all.is_empty() && args.keep.keep_last != Some(0) {
             let all = counted(all.len() as u64, "version", "versions");
             let text = format!("this would keep none of {all}: say --keep-last 0 to forget all");
             return Err(Stop::usage(text).into());

@@ -121,6 +121,16 @@ fn restore_log(store: &Path, dry_run: bool, global: &GlobalArgs) -> Result<Exit>
             let text = "the log has all that the catalog knows: there is nothing to write";
             return Err(Stop::usage(text).into());
         }
+        Err(ArchiveError::Catalog(
+            error @ (CatalogError::Damaged { number, .. } | CatalogError::Missing { number, .. }),
+        )) => {
+            let error = printable(&error.to_string());
+            output::tell(format_args!(
+                "sheaf: {error}; or give up first what was stored from there on, with sheaf archive repair \
+                 --drop-log-from {number}"
+            ));
+            return Ok(Exit::Partial);
+        }
         restored => restored?,
     };
     if global.json {

@@ -25,6 +25,7 @@ mod whole;
 
 pub(crate) use checked::Checked;
 pub use cut::drop_log;
+pub(crate) use cut::drop_log_behind;
 pub use log::LOG_VERSION;
 #[cfg(feature = "fuzzing")]
 pub(crate) use log::fuzz as fuzz_log;
@@ -297,6 +298,17 @@ impl CatalogError {
                 | Self::Gone { .. }
                 | Self::Version { .. }
         )
+    }
+
+    /// The commit of the log that is damaged or not there.
+    pub(crate) fn commit(&self) -> Option<u64> {
+        match self {
+            Self::Damaged { number, .. }
+            | Self::Missing { number, .. }
+            | Self::Cut { number, .. }
+            | Self::Unconnected { number } => Some(*number),
+            _ => None,
+        }
     }
 
     /// Whether the same may be done a little later.

@@ -428,11 +428,19 @@ impl FetchShared<'_> {
 
     /// Sets what a directory is, when all that is in it is done.
     fn finish(&self, path: &ArchivePath, is: &ArchivedDirectory) {
-        // A target that was there is its user's, but where it is made the same; the top of an archive says nothing.
-        let is_others = !(self.target.is_new || self.options.delete) || *path == ArchivePath::ROOT;
+        // A target that was there is its user's, but where it is made the same.
+        let is_others = !(self.target.is_new || self.options.delete);
         if (*path == self.above && is_others) || !self.exclude.is_used(path) {
             return;
         }
+        // What the top of an archive has may be nobody's choice: it takes rights away, and gives none.
+        let of_top = |mode| ArchivedDirectory { mode: is.mode & mode, ..is.clone() };
+        let narrower = (*path == ArchivePath::ROOT).then(|| self.target.base_mode().map(of_top));
+        let narrower = match narrower.transpose() {
+            Ok(narrower) => narrower,
+            Err(errno) => return self.failed(path, "cannot be given its attributes", errno),
+        };
+        let is = narrower.as_ref().unwrap_or(is);
         match self.target.finish_directory(&self.below(path), is, self.options.overwrite) {
             Ok(left) => self.attributes_left(path, left),
             Err(errno) => self.failed(path, "cannot be given its attributes", errno),

@@ -286,21 +286,32 @@ pub(crate) fn marks_from(store: &dyn Store, from: u64) -> Result<Vec<StoreKey>, 
 /// A commit, and its digest.
 pub(crate) type CommitId = (u64, [u8; 32]);
 
-/// Has marks follow a log whose commits from `from` to `known` are written again, of what the archive was at
-/// `known`: marks of that are of `last` then. Those of the commits between are of nothing any more, and go; what
-/// these are called. Marks of later commits stay. Without `last`, nothing is changed.
+/// Has marks follow a log whose commits from `from` up to `last` are written again: `moved` says what became of those
+/// that are there still, without which nothing is changed. Those of others are of nothing any more, and go; what these
+/// are called. Marks of later commits stay.
 pub(crate) fn follow_log(
     store: &dyn Store,
-    from: u64,
-    known: CommitId,
-    last: Option<CommitId>,
-) -> Result<Vec<String>, StoreError> {
+    (from, last): (u64, u64),
+    kept: &[CommitId],
+    moved: Option<&[CommitId]>,
+) -> Result<Vec<String>, ArchiveError> {
     let mut gone = Vec::new();
-    for mark in marks(store)?.into_iter().filter(|mark| (from..=known.0).contains(&mark.number)) {
+    for mark in marks(store)?.into_iter().filter(|mark| mark.number <= last) {
         let said = mark.read(store)?.and_then(Result::ok);
-        match said {
-            Some(mut version) if (mark.number, version.digest) == known => {
-                let Some((number, digest)) = last else { continue };
+        // One of an earlier commit may be of one that was written again by a command that was broken off.
+        let is_before = mark.number < from;
+        let is_of_log =
+            |version: &Version| Catalog::has_commit(store, mark.number, &version.digest);
+        if is_before && said.as_ref().is_none_or(|version| is_of_log(version).unwrap_or(true)) {
+            continue;
+        }
+        let at = said.as_ref().and_then(|version| {
+            kept.iter().position(|commit| *commit == (mark.number, version.digest))
+        });
+        match (said, at) {
+            (Some(mut version), Some(at)) => {
+                let Some(moved) = moved else { continue };
+                let (number, digest) = moved[at];
                 version.digest = digest;
                 let moved = Mark { number, id: mark.id };
                 if moved == mark {
@@ -315,9 +326,11 @@ pub(crate) fn follow_log(
                     continue;
                 }
             }
-            said => gone.push(said.and_then(|said| said.name).unwrap_or(mark.id.to_string())),
+            (said, _) => {
+                gone.push(said.and_then(|said| said.name).unwrap_or(mark.id.to_string()));
+            }
         }
-        if last.is_some() {
+        if moved.is_some() {
             removed(store.remove(&mark.key()))?;
         }
     }

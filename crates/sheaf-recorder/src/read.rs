@@ -120,6 +120,8 @@ pub struct Read {
     pub unread_rings: u32,
     /// More is there than was asked for.
     pub more: bool,
+    /// Counts are none that a process can have: how much was lost is not known.
+    pub is_doubtful: bool,
 }
 
 /// A name that was told as a path from a directory.
@@ -182,6 +184,9 @@ pub struct Process {
     /// the same when the process becomes another program.
     pub started: u64,
 }
+
+/// More operations than a process can do: a thread that does one in a ns takes three days for that.
+const COUNT_MAX: u64 = 1 << 48;
 
 /// A segment, at who reads it. There is one reader at a time; the next goes on where it was.
 ///
@@ -382,7 +387,14 @@ impl Reader {
         let mut read = Read { unplaced, unread_rings, ..Read::default() };
         // Who names a file that another has told of does so after that one: so records are looked
         // for before names, and taken after them.
-        let states: Vec<RingState> = (0..used).map(|at| self.ring_state(at, is_written)).collect();
+        let mut states: Vec<RingState> =
+            (0..used).map(|at| self.ring_state(at, is_written)).collect();
+        let counts = states
+            .iter_mut()
+            .flat_map(|state| [&mut state.lost, &mut state.names_lost, &mut state.untold]);
+        for count in counts.chain([&mut read.unplaced]).filter(|count| **count > COUNT_MAX) {
+            (*count, read.is_doubtful) = (0, true);
+        }
         for state in &states {
             read.lost = read.lost.saturating_add(state.lost);
             read.names_lost = read.names_lost.saturating_add(state.names_lost);

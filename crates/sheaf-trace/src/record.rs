@@ -599,11 +599,13 @@ impl SpoolTaker {
 
     fn note(&mut self, collected: &Collected) {
         let totals = &mut self.totals;
-        totals.lost += collected.lost;
-        totals.unplaced += collected.unplaced;
-        totals.overwritten += collected.overwritten;
-        totals.names_lost += collected.names_lost;
-        totals.unnamed += collected.unnamed;
+        // Segments belong to their programs, and each may say what it likes.
+        let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
+        add(&mut totals.lost, collected.lost);
+        add(&mut totals.unplaced, collected.unplaced);
+        add(&mut totals.overwritten, collected.overwritten);
+        add(&mut totals.names_lost, collected.names_lost);
+        add(&mut totals.unnamed, collected.unnamed);
         totals.unseen.extend(collected.unseen.iter().cloned());
         totals.damaged.extend(collected.damaged.iter().cloned());
         let by_calls =
@@ -620,10 +622,11 @@ impl SpoolTaker {
         let moved = |ops: &[u32]| -> u64 {
             let is_one =
                 |row: &&TraceRow| ops.contains(&row.op) && by_calls.contains(&Some(row.layer));
-            collected.rows.iter().filter(is_one).map(|row| row.bytes.max(0) as u64).sum()
+            let bytes = collected.rows.iter().filter(is_one).map(|row| row.bytes.max(0) as u64);
+            bytes.fold(0, u64::saturating_add)
         };
-        totals.bytes_read += moved(&reads);
-        totals.bytes_written += moved(&writes);
+        add(&mut totals.bytes_read, moved(&reads));
+        add(&mut totals.bytes_written, moved(&writes));
         let Some(uring) = self.names.find(b"io_uring") else { return };
         for row in collected.rows.iter().filter(|row| row.op == uring && row.errno == 0) {
             let command = sheaf_log::command_line(self.names.text(row.command));

@@ -14,6 +14,7 @@ mod archive_lost;
 mod archive_names;
 mod archive_options;
 #[cfg(feature = "s3")]
+mod archive_restore;
 mod archive_s3;
 mod archive_versions;
 mod companion;

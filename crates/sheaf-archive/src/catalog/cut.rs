@@ -23,18 +23,25 @@ pub(super) const VERSION_KEPT: &str = ".version";
 /// When another commit is the first that is damaged or missing, or none is, a later Sheaf has written it,
 /// or the store cannot be read or written.
 pub fn drop_log(store: &dyn Store, from: u64, dry_run: bool) -> Result<u64, CatalogError> {
+    drop_log_behind(store, 0, from, dry_run)
+}
+
+/// The same, where a catalog knows all up to a commit: what is lost of that is written again by others.
+pub(crate) fn drop_log_behind(
+    store: &dyn Store,
+    known: u64,
+    from: u64,
+    dry_run: bool,
+) -> Result<u64, CatalogError> {
     let mut first = None;
     log::faults(store, &mut |fault| {
-        first.get_or_insert(fault);
+        if fault.commit().is_none_or(|number| number > known || number == from) {
+            first.get_or_insert(fault);
+        }
     })?;
     match first {
         Some(fault @ CatalogError::Version { .. }) => return Err(fault),
-        Some(
-            CatalogError::Damaged { number, .. }
-            | CatalogError::Missing { number, .. }
-            | CatalogError::Cut { number, .. }
-            | CatalogError::Unconnected { number },
-        ) if number == from => {}
+        Some(fault) if fault.commit() == Some(from) => {}
         fault => {
             let fault = fault.map(|fault| fault.to_string());
             return Err(CatalogError::InOrder { number: from, fault });
@@ -66,11 +73,23 @@ pub(super) fn drop_commits(
     for &number in numbers {
         keep(store, &log::key(number), "")?;
     }
+    // The list has regular files alone, and a pipe would be in the way of a later commit. What cannot be removed
+    // is found before anything is.
+    let mut others: Vec<u64> = Vec::new();
+    let mut number = from;
+    while numbers.last().is_some_and(|last| number < *last) || log::is_taken(store, number)? {
+        if numbers.binary_search(&number).is_err() {
+            others.push(number);
+        }
+        number += 1;
+    }
+    for number in others {
+        removed(store.remove(&log::key(number)))?;
+    }
     for &number in numbers.iter().rev() {
         removed(store.remove(&log::key(number)))?;
     }
-    // The list has regular files alone, and a pipe here would be in the way of the next commit.
-    Ok(removed(store.remove(&log::key(from)))?)
+    Ok(())
 }
 
 /// Keeps what an object says, whatever that is.

@@ -221,6 +221,14 @@ fn size(store: &dyn Store, number: u64) -> Result<Option<u64>, CatalogError> {
     }
 }
 
+/// Whether something is there as this commit, a regular file or not.
+pub(super) fn is_taken(store: &dyn Store, number: u64) -> Result<bool, CatalogError> {
+    match size(store, number) {
+        Err(CatalogError::Damaged { .. }) => Ok(true),
+        found => Ok(found?.is_some()),
+    }
+}
+
 /// What a commit cannot be read by: something else that has taken its place is damage of it.
 fn of_commit(number: u64, error: StoreError) -> CatalogError {
     match error.errno {

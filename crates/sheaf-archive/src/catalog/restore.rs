@@ -1,13 +1,15 @@
 //! Writing a log again of which something is lost, of a catalog that has taken it in.
 use super::cut::{VERSION_KEPT, drop_commits, keep};
+use super::log::LoggedCommit;
 use super::sqlite::SqliteTables;
 use super::tables::TablesUse;
 use super::{
     ArchivedDirectory, Catalog, CatalogError, Commit, DirectoryChange, DirectoryRows, log, snapshot,
 };
+use crate::archive::ArchiveError;
 use crate::catalog::ContentPlace;
 use crate::path::ArchivePath;
-use crate::store::{Store, StoreKey};
+use crate::store::{Store, StoreError, StoreKey};
 use crate::version::{follow_log, marks_from};
 use sheaf_core::Errno;
 use std::collections::{HashMap, HashSet};
@@ -47,8 +49,9 @@ impl Catalog {
     /// Nobody may write to the archive meanwhile.
     ///
     /// # Errors
-    /// When nothing is lost that the catalog knows, or the log has what it does not know, the catalog is of
-    /// another archive, or the store cannot be read or written. What was written before stays.
+    /// When nothing is lost that the catalog knows, or what is lost is not known, or later commits cannot be read
+    /// either, the catalog is of another archive, or the store cannot be read or written. What was written before
+    /// stays.
     pub fn restore_log(
         &mut self,
         store: &dyn Store,
@@ -57,19 +60,22 @@ impl Catalog {
         let (known, digest) = self.last_known()?;
         let numbers = log::numbers(store)?;
         let from = self.first_lost(store, &numbers)?;
+        let later = self.later_commits(store, &numbers)?;
         let (mut made, mut done, removed) = self.lost_from(store, from)?;
         let dropped: Vec<u64> = numbers.into_iter().filter(|number| *number >= from).collect();
-        done.dropped = dropped.len() as u64;
+        (done.dropped, done.commits) = (dropped.len() as u64, done.commits + later.len() as u64);
+        let mut kept = vec![(known, digest)];
+        kept.extend((known + 1..).zip(later.iter().map(|logged| logged.digest)));
+        let last = known + later.len() as u64;
         if dry_run {
-            done.versions = follow_log(store, from, (known, digest), None)?;
+            done.versions = follow_log(store, (from, last), &kept, None).map_err(of_store)?;
+            done.fault = log::cut(store, last + 1)?;
             return Ok(done);
         }
         for mark in marks_from(store, from)? {
             keep(store, &mark, VERSION_KEPT)?;
         }
-        if !dropped.is_empty() {
-            drop_commits(store, from, &dropped)?;
-        }
+        drop_commits(store, from, &dropped)?;
         let mut behind = None;
         while let Some(mut piece) = self.changes_to(&made, behind.take())? {
             piece.changes.retain(|change| !change.removed);
@@ -82,8 +88,14 @@ impl Catalog {
         if !removed.is_empty() {
             made.append(store, &Commit { changes: removed })?;
         }
+        let mut moved = vec![made.last_known()?];
+        for logged in &later {
+            made.append(store, &logged.commit)?;
+            moved.push(made.last_known()?);
+        }
         snapshot::remove(store, Some(from), false)?;
-        done.versions = follow_log(store, from, (known, digest), Some(made.last_known()?))?;
+        let versions = follow_log(store, (from, last), &kept, Some(&moved));
+        done.versions = versions.map_err(of_store)?;
         match self.make_again(store) {
             Err(error) if error.is_of_log() => done.fault = Some(error),
             made => made?,
@@ -91,7 +103,34 @@ impl Catalog {
         Ok(done)
     }
 
-    /// The first commit that the log has lost, where this catalog knows it and all behind it; these are there.
+    /// The commits of the log that this catalog has not taken in. They go on from what it knows.
+    fn later_commits(
+        &self,
+        store: &dyn Store,
+        numbers: &[u64],
+    ) -> Result<Vec<LoggedCommit>, CatalogError> {
+        let (known, mut digest) = self.last_known()?;
+        let mut later = Vec::new();
+        for &number in numbers.iter().filter(|number| **number > known) {
+            let next = known + 1 + later.len() as u64;
+            let logged = match log::read(store, next)? {
+                Some(logged) if number == next => logged,
+                _ => return Err(CatalogError::Missing { number: next, later: number }),
+            };
+            if !log::continues(&digest, &logged) {
+                return Err(if next == known + 1 {
+                    self.other_log(known)
+                } else {
+                    CatalogError::Unconnected { number }
+                });
+            }
+            digest = logged.digest;
+            later.push(logged);
+        }
+        Ok(later)
+    }
+
+    /// The first commit that the log has lost, where this catalog knows it; these are there.
     fn first_lost(&self, store: &dyn Store, numbers: &[u64]) -> Result<u64, CatalogError> {
         let (known, digest) = self.last_known()?;
         let last = numbers.last().copied().unwrap_or(0);
@@ -113,7 +152,7 @@ impl Catalog {
             None => Ok(last + 1),
             Some(CatalogError::Cut { number, .. }) if !has_known && number <= known => Ok(number),
             Some(CatalogError::Damaged { number, .. } | CatalogError::Missing { number, .. })
-                if number <= known && last <= known =>
+                if number <= known =>
             {
                 Ok(number)
             }
@@ -234,6 +273,20 @@ impl Catalog {
             });
         }
         Ok(last.map(|last| ChangedPiece { changes, last, has_same }))
+    }
+}
+
+/// What is done to marks is done in the store.
+fn of_store(error: ArchiveError) -> CatalogError {
+    match error {
+        ArchiveError::Catalog(error) => error,
+        ArchiveError::Store(error) => error.into(),
+        error => StoreError {
+            place: "versions".to_owned(),
+            doing: "cannot be moved",
+            errno: error.errno(),
+        }
+        .into(),
     }
 }
 

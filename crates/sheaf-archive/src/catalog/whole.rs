@@ -313,8 +313,11 @@ impl Catalog {
     /// Why the last commit of the tables is none of the log.
     fn not_of_log(&self, store: &dyn Store, last: u64) -> Result<CatalogError, CatalogError> {
         let numbers = log::numbers(store)?;
-        if numbers.last().is_some_and(|number| *number >= last) {
+        if numbers.contains(&last) {
             return Ok(self.other_log(last));
+        }
+        if let Some(&later) = numbers.iter().find(|number| **number > last) {
+            return Ok(CatalogError::Missing { number: last, later });
         }
         self.lost(store, numbers.last().map_or(1, |number| number + 1))
     }

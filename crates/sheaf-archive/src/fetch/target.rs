@@ -83,6 +83,12 @@ impl FetchTarget {
         Self { base, is_new: false, is_root, uid, gid, maker, written }
     }
 
+    /// Its mode.
+    pub fn base_mode(&self) -> Result<u32, Errno> {
+        let found = rustix::fs::fstat(&self.base).map_err(of)?;
+        Ok(found.st_mode & 0o7777)
+    }
+
     /// A directory below, whose path may be longer than the system takes.
     pub fn directory(&self, path: &ArchivePath) -> Result<OwnedFd, Errno> {
         names::open_beneath(self.base.as_fd(), path)

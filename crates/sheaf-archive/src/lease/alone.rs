@@ -1,16 +1,17 @@
 //! Commands that change the log itself: nobody may write to the archive meanwhile.
 use super::Removal;
 use crate::archive::{Archive, ArchiveError};
-use crate::catalog::{CatalogError, RestoredLog, drop_log};
+use crate::catalog::{CatalogError, RestoredLog, drop_log_behind};
 
 impl Archive {
-    /// As [`drop_log`], while no other command writes to the archive.
+    /// As [`drop_log`](crate::drop_log), while no other command writes to the archive.
     ///
     /// # Errors
-    /// As [`drop_log`]; where another command writes or removes.
+    /// As [`drop_log`](crate::drop_log); where another command writes or removes.
     pub fn drop_log(&self, from: u64, dry_run: bool) -> Result<u64, ArchiveError> {
         let _alone = self.alone(dry_run)?;
-        Ok(drop_log(self.store(), from, dry_run)?)
+        let known = self.catalog().applied()?;
+        Ok(drop_log_behind(self.store(), known, from, dry_run)?)
     }
 
     /// As [`Catalog::restore_log`](crate::Catalog::restore_log), while no other command writes to the

@@ -9,7 +9,7 @@ use crate::version::VERSIONS;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, Timespec, Timestamps, UTIME_NOW};
 use sheaf_core::Errno;
 use sheaf_file::FoundFile;
-use std::ffi::OsStr;
+use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
@@ -239,13 +239,14 @@ fn is_foreign(directory: &Path) -> io::Result<bool> {
 const DEFAULT_LIST: &str = "system.posix_acl_default";
 const LIST_BYTES_MAX: usize = 1024;
 
-/// Whether an access control list lets a user read what others make (`linux/posix_acl_xattr.h`): an entry of the
-/// user's own decides. Where there is none, a group that is named is taken for one of the user's.
+/// Whether an access control list lets a user read what others make (`linux/posix_acl_xattr.h`), directories included:
+/// an entry of the user's own decides. Where there is none, a group that is named does which the user is in.
 fn lets_read(list: &[u8], user: u32) -> bool {
     const USER: u16 = 0x02;
     const GROUP: u16 = 0x08;
     const MASK: u16 = 0x10;
-    const READ: u16 = 4;
+    /// To read, and to enter directories.
+    const READ: u16 = 5;
     let number = |bytes: &[u8]| u16::from_le_bytes([bytes[0], bytes[1]]);
     let entries = list.get(4..).unwrap_or_default().chunks_exact(8).map(|entry| {
         let id = entry[4..].first_chunk().map_or(u32::MAX, |id| u32::from_le_bytes(*id));
@@ -255,9 +256,21 @@ fn lets_read(list: &[u8], user: u32) -> bool {
     let mask = of(MASK).next().map_or(READ, |entry| entry.1);
     let rights = match of(USER).find(|entry| entry.2 == user) {
         Some(entry) => entry.1,
-        None => of(GROUP).fold(0, |rights, entry| rights | entry.1),
+        None => {
+            let groups = groups_of(user);
+            let is_own = |id| groups.as_ref().is_none_or(|groups| groups.contains(&id));
+            of(GROUP).filter(|entry| is_own(entry.2)).fold(0, |rights, entry| rights | entry.1)
+        }
     };
-    rights & mask & READ != 0
+    rights & mask & READ == READ
+}
+
+/// The groups of a user; nothing where this machine does not know that user.
+fn groups_of(user: u32) -> Option<Vec<u32>> {
+    use nix::unistd::{Uid, User, getgrouplist};
+    let user = User::from_uid(Uid::from_raw(user)).ok()??;
+    let groups = getgrouplist(&CString::new(user.name).ok()?, user.gid).ok()?;
+    Some(groups.into_iter().map(nix::unistd::Gid::as_raw).collect())
 }
 
 /// The mode of what is made in a directory. It is its owner's alone: what was nobody's to read is not in a file that

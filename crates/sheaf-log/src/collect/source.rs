@@ -34,6 +34,8 @@ pub(super) struct TraceSource {
     pub names: HashMap<u64, u32>,
     /// Names whose directories have none yet.
     parts: Vec<NamePart>,
+    /// It was told that its counts cannot be.
+    is_doubtful: bool,
     /// Names that were not taken for want of memory.
     pub names_passed: u64,
     pub command: u32,
@@ -115,6 +117,7 @@ impl TraceSource {
             permit,
             names: state.names.into_iter().collect(),
             parts: Vec::new(),
+            is_doubtful: false,
             command,
             names_passed: 0,
             lost: state.lost,
@@ -174,6 +177,11 @@ impl TraceSource {
         let read = self.reader.take_within(&room.limits(rings, into), was_written);
         room.rings = room.rings.saturating_sub(self.reader.places().len() - rings);
         room.unread_rings += u64::from(read.unread_rings);
+        if read.is_doubtful && !std::mem::replace(&mut self.is_doubtful, true) {
+            let why =
+                "its counts are none that a process can have: how much it has lost is not known";
+            into.damaged.push((path.to_owned(), why.to_owned()));
+        }
         let has_names = !read.names.is_empty() || !read.parts.is_empty();
         let fresh = self.name((&read.names, read.parts), names, room);
         let process = self.reader.process();

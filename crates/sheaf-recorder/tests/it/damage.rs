@@ -269,3 +269,22 @@ fn closed_reader_goes_on_in_the_same_file() {
     assert!(reader.read().records.is_empty());
     assert_eq!(reader.damage(), Some(&Damage::NoSegment));
 }
+
+/// Whoever owns a segment may write into it what no process can have done.
+#[test]
+fn counts_that_cannot_be_are_told_and_not_added() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s");
+    let options =
+        SegmentOptions { rings: 1, records: 64, names_bytes: 8192, ..SegmentOptions::default() };
+    let segment = TraceSegment::create(&path, &options).unwrap();
+    segment.writer().unwrap().put(&IoEvent::new(IoOp::Read));
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    const LOST: u64 = 4096 + 8;
+    file.write_at(&u64::MAX.to_le_bytes(), LOST).unwrap();
+    let read = Reader::open(&path).unwrap().read();
+    assert_eq!((read.records.len(), read.lost, read.is_doubtful), (1, 0, true));
+    file.write_at(&7_u64.to_le_bytes(), LOST).unwrap();
+    let read = Reader::open(&path).unwrap().read();
+    assert_eq!((read.lost, read.is_doubtful), (7, false));
+}
