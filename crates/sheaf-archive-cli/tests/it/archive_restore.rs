@@ -104,7 +104,7 @@ fn commits_behind_a_lost_one_are_written_again_with_it() {
 }
 
 #[test]
-fn what_a_catalog_knows_is_kept_where_a_later_commit_is_lost_too() {
+fn catalog_s_commits_stay_where_a_later_one_is_lost_too() {
     let stored = Stored::new(4);
     fs::remove_file(stored.commit(3)).unwrap();
     fs::write(stored.commit(6), "x").unwrap();

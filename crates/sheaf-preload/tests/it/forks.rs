@@ -150,7 +150,7 @@ fn children_of_which_the_library_is_not_told_have_segments() {
 
 /// Such a child has no segment of its own: what it does is counted, and takes nothing of its parent's.
 #[test]
-fn child_on_its_parent_s_memory_leaves_the_parent_s_records_whole() {
+fn child_on_its_parent_s_memory_leaves_its_records_whole() {
     let place = tempfile::tempdir().unwrap();
     let Some(program) = compile(UNTOLD, &[], place.path()) else { return };
     let trace = Trace::new();
