@@ -86,7 +86,7 @@ fn every_command_has_a_page_with_its_options() {
     sheaf-status.1 23
     sheaf-token.1 24
     sheaf-trace-export.1 24
-    sheaf-trace-record.1 34
+    sheaf-trace-record.1 35
     sheaf-trace-recover.1 23
     sheaf-trace-replay.1 24
     sheaf-trace-report.1 23
