@@ -242,7 +242,10 @@ pub(crate) fn each_version(
             // A snapshot may be behind what is wrong with the log.
             Err(error) if error.is_of_log() => {
                 (catalog, since) = (Catalog::in_memory()?, 0);
-                catalog.read_at(store, found.number).unwrap_or_default()
+                match catalog.read_at(store, found.number) {
+                    Err(error) if error.is_of_log() => (0, [0; 32]),
+                    at => at?,
+                }
             }
             at => at?,
         };
