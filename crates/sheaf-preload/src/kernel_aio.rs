@@ -8,11 +8,11 @@ use crate::files;
 use crate::turn::{Did, TracedCall, count_unplaced};
 use sheaf_recorder::{IoEvent, IoOp};
 use std::ffi::{c_int, c_long, c_uint, c_void};
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
 
 wrap! {
     fn io_submit(context: AnyPointer, count: c_long, requests: *const *const KernelRequest) -> c_int
-        = AsyncSubmit, before begun = submitting(count, requests),
+        = AsyncSubmit, before begun = crate::turn::now(),
           |came| submitted(count, requests, came.into(), begun);
     fn io_getevents(context: AnyPointer, least: c_long, most: c_long, events: *const KernelEvent, time: AnyPointer)
         -> c_int = AsyncWait, |came| completed(events, came.into());
@@ -50,16 +50,21 @@ pub struct KernelEvent {
     more: i64,
 }
 
-/// A request under way. Its place is free while its address is 0, and being filled while it is 1.
+/// A request under way, or the end of one that its thread has not noted yet ([`EARLY`]). Its place is free while its
+/// address is 0, and being filled while it is 1.
 struct UnderWay {
     request: AtomicU64,
     op: AtomicU64,
     file: AtomicU64,
     offset: AtomicU64,
+    /// Of an early end, what came of it.
     asked: AtomicU64,
+    /// Of an early end, when that was.
     begun: AtomicU64,
 }
 
+/// What is added to the address of a request whose end was told before it was noted.
+const EARLY: u64 = 1 << 63;
 const BEING_FILLED: u64 = 1;
 const PLACES: usize = 1 << 13;
 /// Places that are looked at for a request.
@@ -81,46 +86,23 @@ fn places(request: u64) -> impl Iterator<Item = &'static UnderWay> {
     (0..PROBES).map(move |at| &UNDER_WAY[(first as usize + at) % PLACES])
 }
 
-/// Remembers requests before others can be told that they are completed. When that was.
-///
-/// # Safety
-/// So many requests are there, as the kernel is about to read them.
-unsafe fn submitting(count: c_long, requests: *const *const KernelRequest) -> u64 {
-    let Some(now) = crate::turn::now() else { return 0 };
-    if requests.is_null() {
-        return now;
-    }
-    for number in 0..count.max(0) as usize {
-        // SAFETY: as our caller vouches for.
-        let request = unsafe { *requests.add(number) };
-        // SAFETY: as above.
-        let Some(is) = (unsafe { request.as_ref() }) else { continue };
-        let op = match is.what {
-            0 | 7 => IoOp::KernelRead,
-            1 | 8 => IoOp::KernelWrite,
-            2 | 3 => IoOp::AsyncSync,
-            _ => continue,
-        };
-        remember(request as u64, is, op, now);
-    }
-    now
-}
-
-fn remember(request: u64, is: &KernelRequest, op: IoOp, now: u64) {
+/// Notes something at a free place near that of its address; whether there was one.
+fn note(request: u64, event: &IoEvent) -> bool {
     // One of this address that nobody was told of is over.
     let _ = taken(request);
     let free = |place: &&UnderWay| {
         let (acquire, relaxed) = (Ordering::Acquire, Ordering::Relaxed);
         place.request.compare_exchange(0, BEING_FILLED, acquire, relaxed).is_ok()
     };
-    let Some(place) = places(request).find(free) else { return };
-    let asked = if matches!(is.what, 0 | 1) { is.len } else { 0 };
-    place.op.store(op as u64, Ordering::Relaxed);
-    place.file.store(files::remembered(is.fd), Ordering::Relaxed);
-    place.offset.store(is.offset as u64, Ordering::Relaxed);
-    place.asked.store(asked, Ordering::Relaxed);
-    place.begun.store(now, Ordering::Relaxed);
+    let Some(place) = places(request).find(free) else { return false };
+    place.op.store(event.op as u64, Ordering::Relaxed);
+    place.file.store(event.file, Ordering::Relaxed);
+    place.offset.store(event.offset, Ordering::Relaxed);
+    place.asked.store(event.asked, Ordering::Relaxed);
+    place.begun.store(event.begun, Ordering::Relaxed);
     place.request.store(request, Ordering::Release);
+    fence(Ordering::SeqCst);
+    true
 }
 
 /// Takes a request that was remembered.
@@ -142,23 +124,61 @@ fn taken(request: u64) -> Option<IoEvent> {
     Some(event)
 }
 
-/// Forgets those that were not submitted.
+/// Notes requests that were submitted: what the kernel has not taken is not looked at, as it may not even be there.
 ///
 /// # Safety
-/// As of [`submitting`].
+/// The kernel has just read so many requests as it says.
 unsafe fn submitted(
     count: c_long,
     requests: *const *const KernelRequest,
     came: c_long,
-    _begun: u64,
+    begun: Option<u64>,
 ) -> Did {
-    if !requests.is_null() {
-        for number in came.max(0)..count.max(0) {
-            // SAFETY: as our caller vouches for.
-            let _ = taken(unsafe { *requests.add(number as usize) } as u64);
+    for number in 0..came.max(0) as usize {
+        // SAFETY: as our caller vouches for.
+        let request = unsafe { *requests.add(number) };
+        // SAFETY: as above.
+        let is = unsafe { &*request };
+        let op = match is.what {
+            0 | 7 => IoOp::KernelRead,
+            1 | 8 => IoOp::KernelWrite,
+            2 | 3 => IoOp::AsyncSync,
+            // To be told of something, and nothing of a file.
+            _ => IoOp::AsyncWait,
+        };
+        let event = IoEvent {
+            file: files::remembered(is.fd),
+            offset: is.offset as u64,
+            asked: if matches!(is.what, 0 | 1) { is.len } else { 0 },
+            begun: begun.unwrap_or(0),
+            ..IoEvent::new(op)
+        };
+        let request = request as u64;
+        // Each side notes its own and then looks for the other's: who takes the request records it.
+        let is_noted = note(request, &event);
+        if let Some(end) = taken(request | EARLY)
+            && (!is_noted || taken(request).is_some())
+        {
+            record(&event, end.asked as i64, end.begun);
+        } else if !is_noted {
+            count_unplaced();
         }
     }
     failed_by(Did::nothing().of(count), came)
+}
+
+/// Records a request that has ended.
+fn record(request: &IoEvent, result: i64, ended: u64) {
+    if request.op == IoOp::AsyncWait {
+        return;
+    }
+    let Some(turn) = TracedCall::begin() else { return };
+    let mut did = Did::known(request.file).moved(request.asked as usize, result as isize);
+    if request.op.moves_data() {
+        did = did.at(request.offset as i64);
+    }
+    did.error = if result < 0 { -result as c_int } else { 0 };
+    turn.end(request.op, request.begun, ended, did);
 }
 
 /// A result below -1 is an error, as functions of `libaio` give it; -1 sets `errno`.
@@ -175,18 +195,23 @@ unsafe fn completed(events: *const KernelEvent, came: c_long) -> Did {
     for number in 0..came.max(0) as usize {
         // SAFETY: as our caller vouches for.
         let event = unsafe { &*events.add(number) };
-        let Some(request) = taken(event.request) else {
-            count_unplaced();
-            continue;
-        };
-        let Some(turn) = TracedCall::begin() else { continue };
-        let mut did = Did::known(request.file).moved(request.asked as usize, event.result as isize);
-        if request.op.moves_data() {
-            did = did.at(request.offset as i64);
+        let ended = crate::turn::now().unwrap_or(0);
+        match taken(event.request) {
+            Some(request) => record(&request, event.result, ended),
+            None => {
+                let end = IoEvent {
+                    asked: event.result as u64,
+                    begun: ended,
+                    ..IoEvent::new(IoOp::AsyncWait)
+                };
+                // One that finds no place was counted, or was submitted unseen.
+                let _ = note(event.request | EARLY, &end);
+                if let Some(request) = taken(event.request) {
+                    let _ = taken(event.request | EARLY);
+                    record(&request, event.result, ended);
+                }
+            }
         }
-        did.error = if event.result < 0 { -event.result as c_int } else { 0 };
-        let ended = turn.now();
-        turn.end(request.op, request.begun, ended, did);
     }
     failed_by(Did::nothing(), came)
 }
@@ -270,16 +295,16 @@ unsafe extern "C" fn io_call(
     };
     let begun = turn.now();
     let requests = three as *const *const KernelRequest;
-    if number == SUBMIT {
-        // SAFETY: as our caller vouches for.
-        unsafe { submitting(two as c_long, requests) };
-    }
     // SAFETY: as above.
     let came = unsafe { real(number, one, two, three, four, five, six) };
     let ended = turn.now();
     let (op, did) = match number {
         // SAFETY: as above.
-        SUBMIT => (IoOp::AsyncSubmit, unsafe { submitted(two as c_long, requests, came, begun) }),
+        SUBMIT => {
+            // SAFETY: as above; the kernel has just read what it took.
+            let did = unsafe { submitted(two as c_long, requests, came, Some(begun)) };
+            (IoOp::AsyncSubmit, did)
+        }
         URING_SETUP => (IoOp::Uring, Did::nothing().came(came)),
         // SAFETY: as above; the kernel has just written the events.
         _ => (IoOp::AsyncWait, unsafe { completed(four as *const KernelEvent, came) }),
