@@ -284,8 +284,8 @@ pub fn is_cut_off() -> bool {
     IS_CUT_OFF.load(Ordering::Relaxed)
 }
 
-/// The same, of an archive of which what is not known would be removed: a catalog that has taken in the log
-/// before does not look for a lost end of it each time.
+/// The same, of an archive of which what is not known would be removed: a gap of the log is looked for, too, which
+/// takes a list of it.
 pub fn may_be_cut_off(archive: &Archive) -> Result<bool> {
     // A version is of a commit that is there.
     if AT.get().is_none() && !is_cut_off() {

@@ -60,7 +60,7 @@ pub fn run(args: &GetArgs, to: &Path, global: &GlobalArgs) -> Result<Exit> {
         .with_context(named)?;
     let (report, part) = write(args, sources, part)?;
     if report.fetched + report.directories == 0 && report.failed > 0 {
-        // What may be there under this name stays.
+        // An older file of this name stays.
         output::tell(format_args!("sheaf: {}: is not written: nothing was got", named()));
         return Ok(Exit::Partial);
     }

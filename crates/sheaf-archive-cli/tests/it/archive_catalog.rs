@@ -210,7 +210,7 @@ fn store_whose_objects_are_somewhere_else_is_refused() {
         let refused = run(args);
         assert!(refused.code == Some(4) && refused.stderr.contains("to be mounted"), "{refused:?}");
     }
-    // One that is new has something there.
+    // A new store has its log there from the beginning.
     assert_eq!(run(&["store", "--create", "tree/.", "t::"]).code, Some(0));
     fs::remove_dir_all(home.path().join("t")).unwrap();
     fs::create_dir_all(home.path().join("t/objects/log")).unwrap();

@@ -152,6 +152,18 @@ fn commits_that_cannot_all_go_stay() {
     stored.check(&[1, 2, 3], "");
 }
 
+/// A name in the store may be any number.
+#[test]
+fn commit_of_a_number_that_none_has_is_given_up_in_time() {
+    let stored = Stored::new(0);
+    let far = stored.at("s/objects/log").join(format!("{:020}", i64::MAX));
+    fs::write(&far, "x").unwrap();
+    fs::remove_file(stored.commit(5)).unwrap();
+    let dropped = stored.repair(&["--drop-log-from", "5"]);
+    assert!(dropped.code == Some(0) && !far.exists(), "{dropped:?}");
+    stored.check(&[1, 2, 3], "");
+}
+
 /// Killed between the commit and the marks: the same command again ends it.
 #[test]
 fn marks_of_a_restoring_that_was_broken_off_are_seen() {

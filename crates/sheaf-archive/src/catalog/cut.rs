@@ -9,15 +9,17 @@ use std::io::Write;
 
 /// What the keys of commits that were given up begin with.
 const DROPPED: &str = "dropped";
+/// Numbers without a commit at which something else is looked for: a name of the store may be any number.
+const OTHERS_MAX: usize = 1 << 12;
 /// What the keys of their versions end with.
 pub(super) const VERSION_KEPT: &str = ".version";
 
 /// Takes the commits of a log away from `from` on, where that is the first that is damaged or missing: the
 /// archive is what it was before it, and can be written again. How many there are.
 ///
-/// What they say is kept in the store, as `dropped/NUMBER-DIGEST`, and so are the marks of their versions. They go
-/// from the last to the first, so that one that was broken off may be done again. Nobody may write to the archive meanwhile: a writer
-/// whose catalog knows the damaged commit could.
+/// What they say is kept in the store, as `dropped/NUMBER-DIGEST`, and so are the marks of their versions. They
+/// go from the last to the first, so that one that was broken off may be done again. Nobody may write to the
+/// archive meanwhile: a writer whose catalog knows the damaged commit could.
 ///
 /// # Errors
 /// When another commit is the first that is damaged or missing, or none is, a later Sheaf has written it,
@@ -77,7 +79,9 @@ pub(super) fn drop_commits(
     // is found before anything is.
     let mut others: Vec<u64> = Vec::new();
     let mut number = from;
-    while numbers.last().is_some_and(|last| number < *last) || log::is_taken(store, number)? {
+    while others.len() < OTHERS_MAX
+        && (numbers.last().is_some_and(|last| number < *last) || log::is_taken(store, number)?)
+    {
         if numbers.binary_search(&number).is_err() {
             others.push(number);
         }
