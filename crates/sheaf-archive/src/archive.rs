@@ -4,7 +4,7 @@ use crate::error::PackError;
 use crate::lease::{LeaseTimes, LeasingStore, Writing};
 use crate::name::FileName;
 use crate::pack::delta::IndexDelta;
-use crate::pack::index::{INDEX_BYTES_MAX, PackIndex};
+use crate::pack::index::{INDEX_BYTES_MAX, PackIndex, TAR_END_BYTES};
 use crate::pack::member::PackId;
 use crate::path::ArchivePath;
 use crate::reader::PackReader;
@@ -557,8 +557,15 @@ pub(crate) fn index_as_written(store: &dyn Store, row: &ArchivedPack) -> Option<
 
 /// The index that is in a pack, of whatever generation.
 pub(crate) fn index_in_tar(store: &dyn Store, row: &ArchivedPack) -> Option<PackIndex> {
-    let tar = PackReader::new(store, row).read_all().ok()?;
-    PackIndex::in_pack(&tar).ok().filter(|index| index.id == row.id)
+    let mut reader = PackReader::new(store, row);
+    let end = row.tar_bytes.checked_sub(TAR_END_BYTES as u64)?;
+    let mut last = [0; 16];
+    reader.read(end.checked_sub(last.len() as u64)?, &mut last).ok()?;
+    let bytes = PackIndex::bytes_in_end(&last).filter(|bytes| *bytes as u64 <= INDEX_BYTES_MAX)?;
+    let from = end.checked_sub(bytes as u64)?;
+    let mut encoded = vec![0; bytes];
+    reader.read(from, &mut encoded).ok()?;
+    PackIndex::decode(&encoded).ok().filter(|index| index.id == row.id)
 }
 
 /// The same as [`read_index`], of the index that is beside the pack.

@@ -34,7 +34,6 @@ use crate::name::FileName;
 use crate::path::ArchivePath;
 use crate::schedule::{MovedBytes, Resource, ScheduleLimits, ScheduleStats, TaskPlace};
 use crate::store::Store;
-use crate::verify::VerifyRoom;
 use crate::walk::names::{self, Directory};
 pub use compare::FileIgnores;
 use desk::{CatalogDesk, SaveDesk};
@@ -256,8 +255,6 @@ struct SaveShared<'a> {
     writer_bytes: u64,
     exclude: &'a SaveExclude,
     told: &'a (dyn Fn(ArchiveEvent) + Sync),
-    /// Where packs are that are read.
-    room: VerifyRoom,
     /// Directories that are archived as files, where these are replaced.
     replaced: Option<&'a Replacements>,
     moved: MovedBytes,
@@ -408,7 +405,6 @@ impl SaveRun<'_> {
             writer_bytes,
             exclude: self.exclude,
             told: self.told,
-            room: VerifyRoom::default(),
             replaced,
             moved: MovedBytes::new(&self.options.limits),
             counters: SaveCounters::default(),

@@ -11,7 +11,7 @@ use crate::catalog::{
 use crate::error::PackError;
 use crate::name::FileName;
 use crate::pack::index::PackIndex;
-use crate::pack::verify::verify_pack;
+use crate::pack::verify::{Difference, verify_pack_by};
 use crate::path::ArchivePath;
 use crate::reader::PackReader;
 use crate::repair::referred_by;
@@ -21,14 +21,12 @@ use sheaf_core::lock;
 use std::cell::Cell;
 use std::collections::HashSet;
 use std::ops::AddAssign;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 /// Directories that are asked of the catalog at once.
 const DIRECTORIES_AT_ONCE: usize = 256;
 const READ_BYTES: usize = 1 << 20;
 const PARTS: u64 = 1_000_000;
-/// Bytes of packs that are in memory at once; a longer one is alone there.
-const PACK_BYTES_MAX: u64 = 128 << 20;
 
 /// How to verify.
 #[derive(Clone, Copy, Debug)]
@@ -104,8 +102,7 @@ pub fn verify(
     if *from != ArchivePath::ROOT && archive.catalog().directory(from)?.is_none() {
         return Err(ArchiveError::NotArchived { path: from.clone() });
     }
-    let room = VerifyRoom::default();
-    let verifier = Verifier { archive, options, told, room: &room };
+    let verifier = Verifier { archive, options, told };
     let (mut last, mut above): (Option<ArchivePath>, Vec<ArchivePath>) = (None, Vec::new());
     loop {
         let next = archive.catalog().below(from, last.as_ref(), DIRECTORIES_AT_ONCE)?;
@@ -273,39 +270,6 @@ struct Verifier<'a> {
     archive: &'a Archive,
     options: VerifyOptions,
     told: &'a (dyn Fn(ArchiveError) + Sync),
-    room: &'a VerifyRoom,
-}
-
-/// Bytes that all workers have in memory.
-#[derive(Default)]
-pub(crate) struct VerifyRoom {
-    taken: Mutex<u64>,
-    changed: Condvar,
-}
-
-pub(crate) struct VerifyPlace<'a> {
-    room: &'a VerifyRoom,
-    bytes: u64,
-}
-
-impl VerifyRoom {
-    /// Waits until there is room beside what others have, each of whom waits for nobody.
-    pub fn take(&self, bytes: u64) -> VerifyPlace<'_> {
-        let mut taken = lock(&self.taken);
-        while *taken > 0 && taken.saturating_add(bytes) > PACK_BYTES_MAX {
-            taken = self.changed.wait(taken).unwrap_or_else(PoisonError::into_inner);
-        }
-        *taken = taken.saturating_add(bytes);
-        VerifyPlace { room: self, bytes }
-    }
-}
-
-impl Drop for VerifyPlace<'_> {
-    fn drop(&mut self) {
-        let mut taken = lock(&self.room.taken);
-        *taken = taken.saturating_sub(self.bytes);
-        self.room.changed.notify_all();
-    }
 }
 
 impl Verifier<'_> {
@@ -433,13 +397,13 @@ impl Verifier<'_> {
             }
         }
         let key = pack.key();
-        let _place = self.room.take(pack.tar_bytes);
-        let read = self.is_picked().and_then(|is_picked| {
-            let mut reader = pack_reader(self.archive.store(), pack)?;
-            Ok(if is_picked { Some(reader.read_all()?) } else { None })
+        let store = self.archive.store();
+        let found = self.is_picked().and_then(|is_picked| match is_picked {
+            true => differences_of(store, pack, index).map(Some),
+            false => pack_reader(store, pack).map(|_| None),
         });
-        let tar = match read {
-            Ok(Some(tar)) => tar,
+        let differences = match found {
+            Ok(Some(differences)) => differences,
             Ok(None) => return report.unread += 1,
             Err(error) => {
                 let names = index.members.iter().map(|member| &member.attributes.name[..]);
@@ -447,8 +411,8 @@ impl Verifier<'_> {
             }
         };
         report.packs += 1;
-        report.bytes += tar.len() as u64;
-        for difference in verify_pack(&tar, index) {
+        report.bytes += pack.tar_bytes;
+        for difference in differences {
             let error = match difference.name() {
                 Some(name) => ArchiveError::Member {
                     path: path.join(name),
@@ -485,8 +449,21 @@ impl Verifier<'_> {
     }
 }
 
+/// What of a pack is not as its index says.
+///
+/// # Errors
+/// When it cannot be read, or not as far as it was written.
+pub(crate) fn differences_of(
+    store: &dyn Store,
+    pack: &ArchivedPack,
+    index: &PackIndex,
+) -> Result<Vec<Difference>, ArchiveError> {
+    let mut reader = pack_reader(store, pack)?;
+    verify_pack_by(pack.tar_bytes, |from, into| reader.read(from, into), index)
+}
+
 /// Who reads a pack, which is there and as long as it was written.
-pub(crate) fn pack_reader<'a>(
+fn pack_reader<'a>(
     store: &'a dyn Store,
     pack: &ArchivedPack,
 ) -> Result<PackReader<'a>, ArchiveError> {

@@ -54,6 +54,32 @@ fn limit_of_memory_is_a_peak() {
 }
 
 #[test]
+fn limit_of_memory_holds_where_contents_are_compared() {
+    let home = Home::new();
+    for directory in 0..4 {
+        let directory = home.path().join(format!("tree/{directory}"));
+        fs::create_dir_all(&directory).unwrap();
+        for file in 0..3000u16 {
+            let content: Vec<u8> = (0..16 << 10).map(|at: u32| (at / 3) as u8).collect();
+            let content = [&file.to_le_bytes(), &content[..]].concat();
+            fs::write(directory.join(file.to_string()), content).unwrap();
+        }
+    }
+    for store in [&["--create"][..], &["--create", "--plain"]] {
+        let to = format!("s{}::", store.len());
+        let options = [store, &["--pack-limit", "64M", "tree", &to]].concat();
+        let stored = home.run(&[&["archive", "store"], &options[..]].concat());
+        assert_eq!(stored.code, Some(0), "{stored:?}");
+        let again =
+            ["archive", "store", "--checksum", "--limit", "memory=40M", "--json", "tree", &to];
+        let peak = peak_of(&home, &again);
+        assert!(peak < 50 * MIB, "{to}: {} MiB", peak / MIB);
+        let again = home.run(&again);
+        assert!(again.stdout.contains("\"unchanged\":12000"), "{again:?}");
+    }
+}
+
+#[test]
 fn du_counts_what_is_stored_and_no_holes() {
     let home = home();
     for (name, size) in [("member", 10 * MIB), ("large", 100 * MIB)] {

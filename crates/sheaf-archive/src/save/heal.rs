@@ -4,9 +4,9 @@ use super::old::{LostMembers, OldFiles};
 use crate::archive::{ArchiveError, ArchiveEvent};
 use crate::catalog::ArchivedPack;
 use crate::pack::index::PackIndex;
-use crate::pack::verify::{Difference, verify_pack};
+use crate::pack::verify::Difference;
 use crate::path::ArchivePath;
-use crate::verify::{pack_reader, verify_content};
+use crate::verify::{differences_of, verify_content};
 use sheaf_core::Errno;
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -39,24 +39,22 @@ pub(super) fn is_lost(
     Ok(lost.is_some())
 }
 
-/// Members of a pack that are not as they were stored. It is read in one go.
+/// Members of a pack that are not as they were stored. It is read from its beginning to its end.
 fn lost_of(
     shared: &SaveShared<'_>,
     row: &ArchivedPack,
     index: &PackIndex,
 ) -> Result<LostMembers, ArchiveError> {
     let all = |why| index.members.iter().map(|of| (of.attributes.name.to_vec(), why)).collect();
-    // Whole packs are in memory here: without a limit, each worker would hold one.
-    let _place = shared.room.take(row.tar_bytes);
     shared.moved.read(row.zstd_bytes.unwrap_or(row.tar_bytes));
-    let tar = match pack_reader(shared.store, row).and_then(|mut reader| reader.read_all()) {
-        Ok(tar) => tar,
+    let differences = match differences_of(shared.store, row, index) {
+        Ok(differences) => differences,
         Err(error) if error.errno() == Errno::NOENT => return Ok(all("its pack is missing")),
         Err(error) if error.is_lost() => return Ok(all("its pack is damaged")),
         Err(error) => return Err(error),
     };
     let mut lost = LostMembers::new();
-    for difference in verify_pack(&tar, index) {
+    for difference in differences {
         let (name, why) = match difference {
             Difference::Content { name } => (name, "its content is damaged"),
             Difference::Headers { name } => (name, "its headers are damaged"),

@@ -12,7 +12,6 @@ use crate::save::{
 };
 use crate::schedule::MovedBytes;
 use crate::store::Store;
-use crate::verify::VerifyRoom;
 use crate::walk::names::{self, Directory};
 use sheaf_core::Errno;
 use sheaf_core::files::FileKind;
@@ -192,7 +191,6 @@ impl HostShared {
             writer_bytes,
             exclude: &self.exclude,
             told: &told,
-            room: VerifyRoom::default(),
             replaced: None,
             moved: MovedBytes::new(&self.options.limits),
             counters: SaveCounters::default(),
