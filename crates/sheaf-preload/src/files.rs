@@ -132,6 +132,15 @@ fn look_up(fd: c_int, writer: &mut RingWriter<'_>) -> u64 {
     })
 }
 
+/// Asks the kernel for all that may be wanted later: the working directory, and what is open.
+pub fn look_up_all(writer: &mut RingWriter<'_>) {
+    const LOOKED_UP_MAX: c_int = 256;
+    let _ = working(writer);
+    for fd in 0..LOOKED_UP_MAX {
+        let _ = of(fd, writer);
+    }
+}
+
 /// What the kernel says that a descriptor is.
 fn read_descriptor(fd: c_int, into: &mut [u8]) -> Result<&[u8], KernelError> {
     let mut link = Text::<64>::new();

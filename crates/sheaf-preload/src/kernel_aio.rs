@@ -219,7 +219,7 @@ unsafe fn completed(events: *const KernelEvent, came: c_long) -> Did {
 /// Where `syscall` of the C library is.
 static REAL_SYSCALL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
-extern "C" fn find_syscall() -> *mut c_void {
+pub extern "C" fn find_syscall() -> *mut c_void {
     static REAL: crate::real::Real = crate::real::Real::of(c"syscall");
     let found = REAL.find();
     REAL_SYSCALL.store(found, Ordering::Relaxed);
@@ -241,6 +241,10 @@ pub unsafe extern "C" fn syscall() -> c_long {
         "je 3f",
         "cmp rdi, 209",
         "je 3f",
+        "cmp rdi, 157",
+        "je 4f",
+        "cmp rdi, 317",
+        "je 4f",
         "mov rax, qword ptr [rip + {real}]",
         "test rax, rax",
         "jz 2f",
@@ -266,10 +270,13 @@ pub unsafe extern "C" fn syscall() -> c_long {
         "jmp rax",
         "3:",
         "jmp {io}",
+        "4:",
+        "jmp {filter}",
         ".cfi_endproc",
         real = sym REAL_SYSCALL,
         find = sym find_syscall,
         io = sym io_call,
+        filter = sym crate::filters::filter_call,
     )
 }
 

@@ -21,6 +21,7 @@ mod ctypes;
 mod did;
 mod directories;
 mod files;
+mod filters;
 mod kernel_aio;
 mod mpi;
 mod mpi_files;

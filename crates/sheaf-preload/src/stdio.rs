@@ -15,7 +15,67 @@ unsafe extern "C" {
     static OUTPUT: CFile;
     fn strnlen(text: *const c_char, most: usize) -> usize;
     fn ftello64(file: CFile) -> i64;
+    fn feof_unlocked(file: CFile) -> c_int;
+    fn ferror_unlocked(file: CFile) -> c_int;
     fn __errno_location() -> *mut c_int;
+}
+
+/// Where a file is in what it has read ahead.
+#[derive(Clone, Copy)]
+struct StreamPlace {
+    at: usize,
+    end: usize,
+}
+
+/// The beginning of glibc's `FILE` (its `bits/types/struct_FILE.h`).
+#[cfg(target_env = "gnu")]
+#[repr(C)]
+struct StreamHead {
+    flags: c_int,
+    at: usize,
+    end: usize,
+    start: usize,
+}
+
+impl StreamPlace {
+    /// # Safety
+    /// The file is open, or null.
+    #[cfg(target_env = "gnu")]
+    unsafe fn of(file: CFile) -> Self {
+        let head = file.cast::<StreamHead>();
+        if head.is_null() {
+            return Self { at: 0, end: 0 };
+        }
+        // SAFETY: as our caller vouches for; another thread may change it meanwhile.
+        unsafe {
+            let (at, end) = (&raw const (*head).at, &raw const (*head).end);
+            Self { at: at.read_volatile(), end: end.read_volatile() }
+        }
+    }
+
+    #[cfg(not(target_env = "gnu"))]
+    unsafe fn of(_file: CFile) -> Self {
+        Self { at: 0, end: 0 }
+    }
+
+    /// How many bytes were taken since: if it has read no further, and if it has, once.
+    ///
+    /// # Safety
+    /// The file is open.
+    #[cfg(target_env = "gnu")]
+    unsafe fn passed(self, file: CFile) -> [usize; 2] {
+        // SAFETY: as our caller vouches for.
+        let (now, start) = unsafe {
+            (Self::of(file), (&raw const (*file.cast::<StreamHead>()).start).read_volatile())
+        };
+        let next = self.end.saturating_sub(self.at) + now.at.saturating_sub(start);
+        [now.at.saturating_sub(self.at), next]
+    }
+
+    #[cfg(not(target_env = "gnu"))]
+    unsafe fn passed(self, _file: CFile) -> [usize; 2] {
+        [0; 2]
+    }
 }
 
 /// # Safety
@@ -55,17 +115,60 @@ impl Did {
         self
     }
 
-    /// A line of no more than so many characters.
+    /// A line of less than so many characters. A zero ends it, and may be in it: then what the file has read ahead says
+    /// how long it is.
     ///
     /// # Safety
-    /// The line is there, or null.
-    unsafe fn line(mut self, most: usize, line: *const c_char) -> Self {
+    /// The line is there, or null; the file is open.
+    unsafe fn line(
+        mut self,
+        most: usize,
+        line: *const c_char,
+        before: StreamPlace,
+        file: CFile,
+    ) -> Self {
         self.asked = most as u64;
-        if !line.is_null() {
-            // SAFETY: as our caller vouches for.
-            self.bytes = unsafe { strnlen(line, most) } as u64;
+        if line.is_null() {
+            return self;
         }
+        // SAFETY: as our caller vouches for.
+        let text = unsafe { std::slice::from_raw_parts(line.cast::<u8>(), most) };
+        let is_zero = |at: usize| text.get(at) == Some(&0);
+        let is_end = |bytes: usize| bytes + 1 == most || bytes > 0 && text[bytes - 1] == b'\n';
+        // SAFETY: as above.
+        let mut bytes = unsafe { strnlen(line, most) };
+        if bytes < most && !is_end(bytes) {
+            // SAFETY: as above.
+            let (passed, is_over) = unsafe { (before.passed(file), feof_unlocked(file) != 0) };
+            let mut longer = passed.into_iter().filter(|&passed| passed > bytes && is_zero(passed));
+            bytes = longer.find(|&passed| is_over || is_end(passed)).unwrap_or(bytes);
+        }
+        self.bytes = bytes as u64;
         self
+    }
+
+    /// What was scanned, as far as the file says where it is.
+    ///
+    /// # Safety
+    /// The file is open.
+    unsafe fn scanned(mut self, before: StreamPlace, file: CFile) -> Self {
+        // SAFETY: as our caller vouches for.
+        let ([same, next], now) = unsafe { (before.passed(file), StreamPlace::of(file)) };
+        let is_same = now.end == before.end && now.at >= before.at;
+        self.bytes = if is_same { same } else { next } as u64;
+        self.asked = self.bytes;
+        self
+    }
+
+    /// A word, or none: what says so may be one, too.
+    ///
+    /// # Safety
+    /// The file is open.
+    unsafe fn word(self, came: c_int, file: CFile) -> Self {
+        // SAFETY: as our caller vouches for.
+        let has_ended =
+            came == END && unsafe { feof_unlocked(file) != 0 || ferror_unlocked(file) != 0 };
+        self.items(4, 1, usize::from(!has_ended))
     }
 
     /// A text that was written as a whole, or not.
@@ -189,36 +292,43 @@ wrap! {
     fn __fread_unlocked_chk(into: AnyPointer, room: usize, size: usize, count: usize, file: CFile) -> usize
         = Read, |done| Did::stream(file).items(size, count, done);
     fn fgets(into: *mut c_char, most: c_int, file: CFile) -> *mut c_char
-        = Read, |line| Did::stream(file).line(most.max(0) as usize, line);
+        = Read, before before = StreamPlace::of(file),
+          |line| Did::stream(file).line(most.max(0) as usize, line, before, file);
     fn fgets_unlocked(into: *mut c_char, most: c_int, file: CFile) -> *mut c_char
-        = Read, |line| Did::stream(file).line(most.max(0) as usize, line);
+        = Read, before before = StreamPlace::of(file),
+          |line| Did::stream(file).line(most.max(0) as usize, line, before, file);
     fn __fgets_chk(into: *mut c_char, room: usize, most: c_int, file: CFile) -> *mut c_char
-        = Read, |line| Did::stream(file).line(most.max(0) as usize, line);
+        = Read, before before = StreamPlace::of(file),
+          |line| Did::stream(file).line(most.max(0) as usize, line, before, file);
     fn __fgets_unlocked_chk(into: *mut c_char, room: usize, most: c_int, file: CFile) -> *mut c_char
-        = Read, |line| Did::stream(file).line(most.max(0) as usize, line);
+        = Read, before before = StreamPlace::of(file),
+          |line| Did::stream(file).line(most.max(0) as usize, line, before, file);
     fn fgetc(file: CFile) -> c_int = Read, |came| Did::stream(file).one(came);
     fn fgetc_unlocked(file: CFile) -> c_int = Read, |came| Did::stream(file).one(came);
     fn getc(file: CFile) -> c_int = Read, |came| Did::stream(file).one(came);
     fn getc_unlocked(file: CFile) -> c_int = Read, |came| Did::stream(file).one(came);
     fn getchar() -> c_int = Read, |came| input().one(came);
     fn getchar_unlocked() -> c_int = Read, |came| input().one(came);
-    fn getw(file: CFile) -> c_int = Read, |came| Did::stream(file).items(4, 1, 1);
+    fn getw(file: CFile) -> c_int = Read, |came| Did::stream(file).word(came, file);
     fn getline(into: *mut *mut c_char, room: *mut usize, file: CFile) -> isize
         = Read, |done| Did::stream(file).moved(done.max(0) as usize, done.max(0));
     fn getdelim(into: *mut *mut c_char, room: *mut usize, end: c_int, file: CFile) -> isize
         = Read, |done| Did::stream(file).moved(done.max(0) as usize, done.max(0));
     fn __getdelim(into: *mut *mut c_char, room: *mut usize, end: c_int, file: CFile) -> isize
         = Read, |done| Did::stream(file).moved(done.max(0) as usize, done.max(0));
-    // What they take is not told, and counts as no bytes: the C library says it nowhere but by
-    // where the file is, for which it asks the kernel, and which a pipe does not have.
-    fn vfscanf(file: CFile, format: CFormat, rest: VaList) -> c_int = Read, |_came| Did::stream(file);
-    fn vscanf(format: CFormat, rest: VaList) -> c_int = Read, |_came| input();
+    // What they take the C library says nowhere but by what it has read ahead.
+    fn vfscanf(file: CFile, format: CFormat, rest: VaList) -> c_int
+        = Read, before before = StreamPlace::of(file), |_came| Did::stream(file).scanned(before, file);
+    fn vscanf(format: CFormat, rest: VaList) -> c_int
+        = Read, before before = StreamPlace::of(INPUT), |_came| input().scanned(before, INPUT);
     fn __isoc99_vfscanf(file: CFile, format: CFormat, rest: VaList) -> c_int
-        = Read, |_came| Did::stream(file);
-    fn __isoc99_vscanf(format: CFormat, rest: VaList) -> c_int = Read, |_came| input();
+        = Read, before before = StreamPlace::of(file), |_came| Did::stream(file).scanned(before, file);
+    fn __isoc99_vscanf(format: CFormat, rest: VaList) -> c_int
+        = Read, before before = StreamPlace::of(INPUT), |_came| input().scanned(before, INPUT);
     fn __isoc23_vfscanf(file: CFile, format: CFormat, rest: VaList) -> c_int
-        = Read, |_came| Did::stream(file);
-    fn __isoc23_vscanf(format: CFormat, rest: VaList) -> c_int = Read, |_came| input();
+        = Read, before before = StreamPlace::of(file), |_came| Did::stream(file).scanned(before, file);
+    fn __isoc23_vscanf(format: CFormat, rest: VaList) -> c_int
+        = Read, before before = StreamPlace::of(INPUT), |_came| input().scanned(before, INPUT);
 
     fn fwrite(from: *const c_void, size: usize, count: usize, file: CFile) -> usize
         = Write, |done| Did::stream(file).items(size, count, done).failed_if(done < count && size > 0);

@@ -92,6 +92,12 @@ static HOME: Home = Home {
 struct Mine {
     /// Being recorded: what is called meanwhile is part of that, or of a signal's handler.
     is_busy: Cell<bool>,
+    /// Where on the stack that is.
+    busy_at: Cell<usize>,
+    /// A handler has jumped while it was, perhaps out of it.
+    has_jumped: Cell<bool>,
+    /// How often it was told that it ends.
+    ends: Cell<u32>,
     /// The thread has ended, as far as recording goes.
     is_over: Cell<bool>,
     /// The child that runs on this thread's memory.
@@ -116,6 +122,9 @@ thread_local! {
     static MINE: Mine = const {
         Mine {
             is_busy: Cell::new(false),
+            busy_at: Cell::new(0),
+            has_jumped: Cell::new(false),
+            ends: Cell::new(0),
             is_over: Cell::new(false),
             child: Cell::new(ChildHere::None),
             is_within: Cell::new(false),
@@ -296,9 +305,18 @@ fn number_in(variable: &CStr) -> Option<u64> {
     value.to_str().ok()?.parse().ok()
 }
 
-/// The thread has ended: another takes its ring.
-unsafe extern "C" fn thread_ends(_: *mut c_void) {
+/// The thread ends: another takes its ring. What other libraries do at its end may come later, so this asks to be told
+/// again until the last time (`PTHREAD_DESTRUCTOR_ITERATIONS`).
+unsafe extern "C" fn thread_ends(value: *mut c_void) {
+    const ENDS_MAX: u32 = 4;
     MINE.with(|mine| {
+        mine.ends.set(mine.ends.get() + 1);
+        // SAFETY: the key was made before any thread had a value of it.
+        let asks = mine.ends.get() < ENDS_MAX
+            && unsafe { pthread_setspecific(*HOME.key.get(), value) } == 0;
+        if asks {
+            return;
+        }
         mine.is_over.set(true);
         give_back(mine);
     });
@@ -332,10 +350,12 @@ fn forget_parent() {
         // Its ring is its parent's.
         mine.has_writer.set(false);
         mine.is_busy.set(false);
+        mine.has_jumped.set(false);
         mine.child.set(ChildHere::None);
     });
     files::forget_names();
-    HOME.process.store(sys::process(), Ordering::Relaxed);
+    // A process that may not ask for its number has one, too.
+    HOME.process.store(sys::process().max(1), Ordering::Relaxed);
     // What was not counted yet the parent counts.
     HOME.unplaced.store(0, Ordering::Relaxed);
 }
@@ -414,7 +434,7 @@ impl TracedCall {
             if mine.child.get() != ChildHere::None && is_child(mine) {
                 return false;
             }
-            if mine.is_busy.get() || mine.is_over.get() {
+            if (mine.is_busy.get() && !was_left(mine)) || mine.is_over.get() {
                 count_unplaced();
                 return false;
             }
@@ -455,6 +475,7 @@ impl TracedCall {
                 count_unplaced();
                 return;
             }
+            mine.busy_at.set(stack_place());
             std::sync::atomic::compiler_fence(Ordering::SeqCst);
             if let Some(segment) = home() {
                 match writer(mine, segment) {
@@ -473,11 +494,79 @@ impl TracedCall {
     }
 }
 
+/// Where on the stack whoever asks is.
+#[inline(always)]
+fn stack_place() -> usize {
+    let here = 0_u8;
+    &raw const here as usize
+}
+
+/// Whether what was being recorded was left by a jump out of a signal's handler, which comes back no more: what is below
+/// it on the stack is gone. What it had begun to write is not counted as written, and is written over.
+#[cold]
+fn was_left(mine: &Mine) -> bool {
+    // On a stack of its own a handler is neither above nor below.
+    let is_left = mine.has_jumped.get()
+        && stack_place() > mine.busy_at.get()
+        && !sys::is_on_alternate_stack();
+    if is_left {
+        mine.has_jumped.set(false);
+        mine.is_busy.set(false);
+        count_unplaced();
+    }
+    is_left
+}
+
+/// A jump to another place of the program is about to be made.
+pub fn note_jump() {
+    MINE.with(|mine| mine.has_jumped.set(mine.is_busy.get()));
+}
+
+/// The system will end this thread for calls that it makes from here on, and for reading a clock: nothing of it is
+/// recorded any more, but counted. Whether that was so already.
+pub fn stop_thread(is_stopped: bool) -> bool {
+    let _ = home();
+    MINE.with(|mine| mine.is_over.replace(is_stopped))
+}
+
+/// The system may end the process for calls that only this library makes: all that is asked of it for recording is
+/// asked now, and nothing later.
+pub fn seal() {
+    let Some(segment) = home() else { return sys::seal() };
+    MINE.with(|mine| {
+        if !mine.is_over.get() && !mine.is_busy.replace(true) {
+            if let Some(writer) = writer(mine, segment) {
+                files::look_up_all(writer);
+            }
+            mine.is_busy.set(false);
+        }
+        let ring = mine.has_writer.get().then(|| {
+            // SAFETY: there is one, which is looked at.
+            unsafe { (*mine.writer.get()).assume_init_ref() }
+        });
+        segment.prepare(ring);
+    });
+    sys::seal();
+}
+
+/// There is such a filter now.
+pub fn is_sealed_now() {
+    if !HOME.has_counter.load(Ordering::Relaxed) && home().is_some() {
+        // The time is asked of the system.
+        HOME.state.0.store(COUNTED, Ordering::Release);
+    }
+}
+
 /// Whether this is a child on the thread's memory. When one that the thread waits for is gone the thread is its
 /// parent's. What one does beside it is counted; what is done between `vfork` and `exec` is not looked at.
 #[cold]
 fn is_child(mine: &Mine) -> bool {
-    let is_child = sys::process() != HOME.process.load(Ordering::Relaxed);
+    // Where nothing is asked of the system, one that the thread waits for is not told from it.
+    let is_child = if sys::is_sealed() {
+        mine.child.get() == ChildHere::Beside
+    } else {
+        sys::process() != HOME.process.load(Ordering::Relaxed)
+    };
     match mine.child.get() {
         ChildHere::Beside if is_child => count_unplaced(),
         ChildHere::First if !is_child => mine.child.set(ChildHere::None),

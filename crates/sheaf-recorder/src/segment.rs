@@ -258,6 +258,10 @@ impl TraceSegment {
     #[must_use]
     pub fn writer(&self) -> Option<RingWriter<'_>> {
         let thread = sys::thread();
+        if thread == 0 {
+            // It may not ask for its number, by which others know that a ring is in use.
+            return None;
+        }
         let mut used = self.header().used.load(Acquire);
         loop {
             if let Some(at) = (0..used).find(|&at| self.take(at, thread)) {
@@ -270,6 +274,27 @@ impl TraceSegment {
             self.begin_ring(used).ok()?;
             let exchanged = self.header().used.compare_exchange(used, used + 1, Release, Acquire);
             used = exchanged.map_or_else(|now| now, |before| before + 1);
+        }
+    }
+
+    /// All rings that there are get memory as a whole, this one first, as nothing is asked of the kernel later: as far
+    /// as it is not too much.
+    pub fn prepare(&self, first: Option<&RingWriter<'_>>) {
+        const BYTES_MAX: usize = 64 << 20;
+        let used = self.header().used.load(Acquire);
+        let mut left = BYTES_MAX.max(self.options.stride());
+        let first = first.map(|ring| ring.number());
+        for at in first.into_iter().chain((0..used).filter(|at| Some(*at) != first)) {
+            if left < self.options.stride() {
+                return;
+            }
+            left -= self.options.stride();
+            let start = self.offset(at);
+            if self.set_aside(start, self.options.stride()).is_ok() {
+                let line = self.writer_line(at);
+                line.records_there.fetch_max(self.options.records, Relaxed);
+                line.names_there.fetch_max(self.options.names_bytes, Relaxed);
+            }
         }
     }
 

@@ -2,6 +2,7 @@
 //! are recorded, set `errno` of the program, or take locks that it holds.
 #![expect(unsafe_code, reason = "calls of the kernel are made by an instruction")]
 use std::ffi::CStr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The least that is set aside at once.
 pub const PAGE_BYTES: usize = 4096;
@@ -30,6 +31,7 @@ mod number {
     pub const GETPID: usize = 39;
     pub const FCNTL: usize = 72;
     pub const GETUID: usize = 102;
+    pub const SIGALTSTACK: usize = 131;
     pub const GETPPID: usize = 110;
     pub const FTRUNCATE: usize = 77;
     pub const FALLOCATE: usize = 285;
@@ -56,6 +58,7 @@ mod number {
     pub const PREAD: usize = 67;
     pub const PWRITE: usize = 68;
     pub const READLINKAT: usize = 78;
+    pub const SIGALTSTACK: usize = 132;
     pub const GETPID: usize = 172;
     pub const GETPPID: usize = 173;
     pub const GETUID: usize = 174;
@@ -67,13 +70,47 @@ mod number {
     pub const STATX: usize = 291;
 }
 
+/// What a process is refused that asks the kernel for nothing more.
+const EPERM: KernelError = KernelError(1);
+
+static IS_SEALED: AtomicBool = AtomicBool::new(false);
+
+/// From here on the kernel is asked for nothing here: each call fails with `EPERM` and is not made.
+pub fn seal() {
+    IS_SEALED.store(true, Ordering::Relaxed);
+}
+
+/// The kernel is asked again.
+pub fn unseal() {
+    IS_SEALED.store(false, Ordering::Relaxed);
+}
+
+/// Whether the kernel is asked for nothing.
+#[must_use]
+pub fn is_sealed() -> bool {
+    IS_SEALED.load(Ordering::Relaxed)
+}
+
+/// Makes a call of the kernel, unless it is asked for nothing more.
+///
+/// # Safety
+/// As the call asks for.
+#[inline]
+unsafe fn call(number: usize, args: [usize; 6]) -> Result<usize, KernelError> {
+    if is_sealed() {
+        return Err(EPERM);
+    }
+    // SAFETY: as our caller vouches for.
+    unsafe { enter(number, args) }
+}
+
 /// Makes a call of the kernel.
 ///
 /// # Safety
 /// As the call asks for.
 #[cfg(target_arch = "x86_64")]
 #[inline]
-unsafe fn call(number: usize, args: [usize; 6]) -> Result<usize, KernelError> {
+unsafe fn enter(number: usize, args: [usize; 6]) -> Result<usize, KernelError> {
     let result: isize;
     // SAFETY: the kernel keeps all registers but these three.
     unsafe {
@@ -100,7 +137,7 @@ unsafe fn call(number: usize, args: [usize; 6]) -> Result<usize, KernelError> {
 /// As the call asks for.
 #[cfg(target_arch = "aarch64")]
 #[inline]
-unsafe fn call(number: usize, args: [usize; 6]) -> Result<usize, KernelError> {
+unsafe fn enter(number: usize, args: [usize; 6]) -> Result<usize, KernelError> {
     let result: isize;
     // SAFETY: the kernel keeps all registers but the first.
     unsafe {
@@ -401,6 +438,24 @@ pub fn parent() -> u32 {
 #[must_use]
 pub fn thread() -> u32 {
     number_of(number::GETTID)
+}
+
+/// Whether this thread runs on the stack that it has for signals, as far as the kernel says.
+#[must_use]
+pub fn is_on_alternate_stack() -> bool {
+    const ON_STACK: i32 = 1;
+    /// `stack_t`.
+    #[repr(C)]
+    struct SignalStack {
+        start: usize,
+        flags: i32,
+        len: usize,
+    }
+    let mut told = SignalStack { start: 0, flags: ON_STACK, len: 0 };
+    let into = &raw mut told as usize;
+    // SAFETY: what is written has room there.
+    let asked = unsafe { call(number::SIGALTSTACK, [0, into, 0, 0, 0, 0]) };
+    asked.is_err() || told.flags & ON_STACK != 0
 }
 
 /// For whom it runs.

@@ -4,7 +4,7 @@
 //! one store: none is overwritten from then on. The thread saw the reason, so a reader that looks
 //! 10 ms later still finds the operations that led to it.
 use crate::layout::{
-    IoLayer, IoRecord, NAME_BYTES_MAX, NAME_HEADER_BYTES, NAME_PART, RECORD_BYTES,
+    HEADER_BYTES, IoLayer, IoRecord, NAME_BYTES_MAX, NAME_HEADER_BYTES, NAME_PART, RECORD_BYTES,
     RING_HEADER_BYTES, ReaderLine, RingHeader, WriterLine, flag,
 };
 use crate::op::IoOp;
@@ -102,6 +102,11 @@ impl<'a> RingWriter<'a> {
         writer
     }
 
+    /// Which of the segment's rings it is.
+    pub(crate) fn number(&self) -> u32 {
+        ((self.offset - HEADER_BYTES) / self.segment.options.stride()) as u32
+    }
+
     /// The segment that it is part of.
     #[must_use]
     pub fn segment(&self) -> &'a TraceSegment {
@@ -169,6 +174,8 @@ impl<'a> RingWriter<'a> {
     /// holds few takes little.
     fn set_aside(&mut self, more: u64) {
         const STEP_BYTES_MAX: usize = 64 << 10;
+        // All of it, if the ring was prepared.
+        self.there = self.there.max(u64::from(self.line().records_there.load(Relaxed)));
         let record_bytes = |count: u64| count as usize * RECORD_BYTES;
         let need = record_bytes((self.head & self.mask) + more);
         let (there, size) = (record_bytes(self.there), record_bytes(self.mask + 1));

@@ -81,8 +81,8 @@ pub fn unplaced_words(count: u64) -> String {
     format!(
         "{count} operations were done where they could not be recorded: by a process that could not \
          make buffers of its own (it was forked and runs as another user, or has a limit), by more \
-         threads of one at once than have room (--threads), while its buffers were being made, or by a signal's \
-         handler within another operation"
+         threads of one at once than have room (--threads), while its buffers were being made, by a signal's \
+         handler within another operation, or where a filter of system calls (seccomp) leaves the library none"
     )
 }
 

@@ -9,5 +9,6 @@ mod names;
 mod program;
 mod same;
 mod sockets;
+mod strange;
 mod symbols;
 mod wide;
