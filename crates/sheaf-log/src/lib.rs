@@ -24,4 +24,4 @@ pub use error::TraceError;
 pub use host::ServedHost;
 pub use op_class::{OpClass, class_of};
 pub use own::{SEGMENTS_VARIABLE, record_own};
-pub use row::{LOST, TraceNames, TraceRow, command_line};
+pub use row::{LOST, LOST_NAME, TraceNames, TraceRow, command_line};

@@ -6,6 +6,9 @@ use std::hash::BuildHasher;
 /// The operation of a row that stands for lost operations; [`TraceRow::bytes`] is their number.
 pub const LOST: &[u8] = b"lost";
 
+/// How the path of a file begins whose name could not be kept; a number follows, by which it is told from others.
+pub const LOST_NAME: &[u8] = b"(name lost)";
+
 /// An operation, or so many that were not kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TraceRow {

@@ -87,11 +87,33 @@ pub fn of(fd: c_int, writer: &mut RingWriter<'_>) -> u64 {
     let Some(known) = known(fd) else { return if fd < 0 { NO_FILE } else { look_up(fd, writer) } };
     let file = known.file.load(Ordering::Relaxed);
     if file != NO_FILE {
+        if known.told.load(Ordering::Relaxed) != round() {
+            tell_again(fd, file, known, writer);
+        }
         return file;
     }
     let file = look_up(fd, writer);
     set_file(fd, known, file);
     file
+}
+
+/// Readers could not be told what a file is called, for want of room: they are as soon as there is some, by what the
+/// kernel calls it.
+#[cold]
+fn tell_again(fd: c_int, file: u64, known: &KnownDescriptor, writer: &mut RingWriter<'_>) {
+    if !writer.has_name_room() {
+        return;
+    }
+    let is_told = is_told(file)
+        || with_room(|room| {
+            room.fill(|bytes| read_descriptor(fd, bytes).map_or(0, <[u8]>::len))
+                && writer.tell(file, room.as_bytes())
+        });
+    // What the kernel does not say now it does not say later.
+    note_told(file);
+    if is_told {
+        known.told.store(round(), Ordering::Relaxed);
+    }
 }
 
 fn set_file(fd: c_int, known: &KnownDescriptor, file: u64) {

@@ -14,8 +14,9 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 /// The longest path of a segment, and a zero.
 const PATH_BYTES_MAX: usize = 1024;
 
-/// Room for names by the number of records: most are on files that are known.
-const NAME_BYTES_OF_RECORD: u32 = 4;
+/// Room for names by the number of records: of a file that is opened, read once and closed the records are as long as
+/// a name of 80 bytes.
+const NAME_BYTES_OF_RECORD: u32 = 32;
 
 /// What a full ring does with the next record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

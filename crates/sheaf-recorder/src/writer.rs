@@ -308,6 +308,15 @@ impl<'a> RingWriter<'a> {
         self.line().names_lost.fetch_add(1, Relaxed);
     }
 
+    /// Whether there is room for any name.
+    #[must_use]
+    pub fn has_name_room(&self) -> bool {
+        const NEED: u64 = 2 * (NAME_HEADER_BYTES + NAME_BYTES_MAX) as u64;
+        let tail = self.reader_line().names_tail.load(Acquire);
+        let waiting = self.line().names_head.load(Relaxed).saturating_sub(tail);
+        waiting.saturating_add(NEED) <= u64::from(self.segment.options.names_bytes)
+    }
+
     /// Tells readers of a name; whether there was room, and it was not too long.
     pub fn tell(&mut self, number: u64, name: &[u8]) -> bool {
         self.tell_as(number, 0, [b"", name])
@@ -330,16 +339,19 @@ impl<'a> RingWriter<'a> {
         let (head, tail) =
             (self.line().names_head.load(Relaxed), self.reader_line().names_tail.load(Acquire));
         let tail = tail.min(head);
-        // A name is never broken at the end: what is left there is passed over.
-        let left = bytes - head % bytes;
-        let skip = if left < need { left } else { 0 };
+        // A name is never broken at the end: what is left there is passed over. So is what is left where all
+        // was read: as long as names are read in time, only the beginning has memory.
+        let at = head % bytes;
+        let left = bytes - at;
+        let is_all_read = head == tail && at >= NAMES_AGAIN_BYTES.max(need);
+        let skip = if left < need || is_all_read { left } else { 0 };
         if head + skip + need - tail > bytes {
             self.lose_name();
             return false;
         }
         let records = self.segment.options.records as usize;
         // What is passed over is marked at its beginning.
-        let end = if skip > 0 { bytes } else { head % bytes + need };
+        let end = if skip > 0 { (at + 8).max(need) } else { at + need };
         if !self.set_names_aside(end as usize) {
             self.lose_name();
             return false;
@@ -351,7 +363,7 @@ impl<'a> RingWriter<'a> {
                 self.ring.cast::<u8>().add(RING_HEADER_BYTES).cast::<IoRecord>().add(records);
             let area = area.cast::<u8>();
             if skip > 0 {
-                area.add((head % bytes) as usize).cast::<[u64; 1]>().write([0]);
+                area.add(at as usize).cast::<[u64; 1]>().write([0]);
             }
             let at = area.add(((head + skip) % bytes) as usize);
             at.cast::<u64>().write(number);
@@ -365,6 +377,9 @@ impl<'a> RingWriter<'a> {
         true
     }
 }
+
+/// Names begin again from the beginning of their room once they are so far in it, and were read.
+const NAMES_AGAIN_BYTES: u64 = 64 << 10;
 
 /// What mixes the bits of a name's number.
 const ODD: u64 = 0xd6e8_feb8_6659_fd93;

@@ -351,8 +351,8 @@ pub(super) fn note_totals(info: &mut TraceInfo, totals: &RecordTotals) {
     }));
     if totals.names_lost > 0 {
         missing.push(format!(
-            "{} files are there without their names, which were new faster than they could be kept: \
-             --records N keeps more of them",
+            "{} names of files were lost, which were told faster than they could be read (--records N has \
+             room for more), or are longer than paths are: such files have numbers",
             totals.names_lost
         ));
     }

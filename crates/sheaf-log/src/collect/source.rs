@@ -4,9 +4,9 @@ use super::{
     CollectLimits, Collected, DroppedSums, LOOK_TIME, RECORDS_MAX, SourceState, UNPLACED_ERRNO,
     file_of,
 };
-use crate::row::{TraceNames, TraceRow};
+use crate::row::{LOST_NAME, TraceNames, TraceRow};
 use sheaf_recorder::{
-    ClockKind, Full, Gap, IoOp, NamePart, Reader, RingPlace, RingRecord, TakeLimits, flag,
+    ClockKind, Full, Gap, IoOp, NamePart, Read, Reader, RingPlace, RingRecord, TakeLimits, flag,
 };
 use std::collections::HashMap;
 use std::path::Path;
@@ -14,6 +14,9 @@ use std::time::Instant;
 
 /// Names that wait for those of their directories. These come with the same look, or the next one.
 const PARTS_MAX: usize = 1 << 16;
+
+/// Files of a process whose names were lost that are told apart.
+const LOST_NAMES_MAX: usize = 1 << 12;
 
 /// How often directories are looked for in other rings: a thread may open what is in a directory that another one
 /// has just opened, and so on.
@@ -32,6 +35,8 @@ pub(super) struct TraceSource {
     /// Its process has ended, and what it has recorded is kept.
     pub is_buried: bool,
     pub names: HashMap<u64, u32>,
+    /// What is there in the place of names that did not come.
+    lost_names: HashMap<u64, u32>,
     /// Names whose directories have none yet.
     parts: Vec<NamePart>,
     /// It was told that its counts cannot be.
@@ -117,6 +122,7 @@ impl TraceSource {
             permit,
             names: state.names.into_iter().collect(),
             parts: Vec::new(),
+            lost_names: HashMap::new(),
             is_doubtful: false,
             command,
             names_passed: 0,
@@ -174,7 +180,7 @@ impl TraceSource {
         into: &mut Collected,
     ) -> bool {
         let rings = self.reader.places().len();
-        let read = self.reader.take_within(&room.limits(rings, into), was_written);
+        let mut read = self.reader.take_within(&room.limits(rings, into), was_written);
         room.rings = room.rings.saturating_sub(self.reader.places().len() - rings);
         room.unread_rings += u64::from(read.unread_rings);
         if read.is_doubtful && !std::mem::replace(&mut self.is_doubtful, true) {
@@ -183,7 +189,8 @@ impl TraceSource {
             into.damaged.push((path.to_owned(), why.to_owned()));
         }
         let has_names = !read.names.is_empty() || !read.parts.is_empty();
-        let fresh = self.name((&read.names, read.parts), names, room);
+        let parts = std::mem::take(&mut read.parts);
+        let fresh = self.name((&read.names, parts), names, room);
         let process = self.reader.process();
         let (made, made_ns, pid) = (process.made, process.made_ns, process.pid);
         let is_counter = process.clock == ClockKind::Counter;
@@ -202,37 +209,26 @@ impl TraceSource {
         };
         let mut ops = OpNumbers::new(names);
         for record in &read.records {
-            let path = self.names.get(&record.file).copied().unwrap_or(unnamed);
+            let path = self.name_of(record.file, ops.names, room).unwrap_or(unnamed);
             let is_named = record.flags & flag::NAMED != 0;
-            let new_path = if is_named { self.names.get(&record.asked).copied() } else { None };
+            let new_path =
+                if is_named { self.name_of(record.asked, ops.names, room) } else { None };
             let row = TraceRow { path, new_path, ..row(record.begun, record.ticks) };
             into.rows.push(of_record(record, row, &mut ops));
         }
         for gap in &read.gaps {
             into.rows.push(of_gap(gap, row(gap.from, gap.to.saturating_sub(gap.from)), &mut ops));
         }
-        let unplaced = read.unplaced.saturating_sub(self.unplaced);
         let is_quiet = read.records.is_empty() && read.gaps.is_empty() && !has_names;
         let is_as_before = (self.lost, self.names_lost, self.unplaced)
             == (read.lost, read.names_lost, read.unplaced);
-        let lost = read.lost.saturating_sub(self.lost);
+        let (lost, unplaced) = self.add_losses(&read, into);
         // A ring that is overwritten has no record of a loss. The time for which it was held stands
         // for it.
         if lost > 0 && self.reader.full() == Full::Overwrite {
             let gap = Gap { ring: 0, count: lost, from: held.0, to: held.1 };
             into.rows.push(of_gap(&gap, row(held.0, held.1 - held.0), &mut ops));
         }
-        into.lost = into.lost.saturating_add(lost.saturating_add(unplaced));
-        self.unreleased.unwritten += read.records.len() as u64;
-        self.unreleased.lost = self.unreleased.lost.saturating_add(lost.saturating_add(unplaced));
-        into.unplaced = into.unplaced.saturating_add(unplaced);
-        let overwritten = read.overwritten.saturating_sub(self.overwritten);
-        into.overwritten = into.overwritten.saturating_add(overwritten);
-        self.overwritten = read.overwritten;
-        into.names_lost += std::mem::take(&mut self.names_passed);
-        let names_lost = read.names_lost.saturating_sub(self.names_lost);
-        into.names_lost = into.names_lost.saturating_add(names_lost);
-        (self.lost, self.names_lost, self.unplaced) = (read.lost, read.names_lost, read.unplaced);
         if unplaced > 0 {
             // Only their number is known, not their times.
             let gap = Gap { ring: 0, count: unplaced, from: made, to: made };
@@ -245,6 +241,24 @@ impl TraceSource {
             into.sources.push(self.state(path, fresh));
         }
         read.more
+    }
+
+    /// Counts what was lost since the last look: operations for want of room, and for want of a ring.
+    fn add_losses(&mut self, read: &Read, into: &mut Collected) -> (u64, u64) {
+        let lost = read.lost.saturating_sub(self.lost);
+        let unplaced = read.unplaced.saturating_sub(self.unplaced);
+        into.lost = into.lost.saturating_add(lost.saturating_add(unplaced));
+        self.unreleased.unwritten += read.records.len() as u64;
+        self.unreleased.lost = self.unreleased.lost.saturating_add(lost.saturating_add(unplaced));
+        into.unplaced = into.unplaced.saturating_add(unplaced);
+        let overwritten = read.overwritten.saturating_sub(self.overwritten);
+        into.overwritten = into.overwritten.saturating_add(overwritten);
+        self.overwritten = read.overwritten;
+        into.names_lost += std::mem::take(&mut self.names_passed);
+        let names_lost = read.names_lost.saturating_sub(self.names_lost);
+        into.names_lost = into.names_lost.saturating_add(names_lost);
+        (self.lost, self.names_lost, self.unplaced) = (read.lost, read.names_lost, read.unplaced);
+        (lost, unplaced)
     }
 
     /// Takes in names, as far as there is room for them.
@@ -281,6 +295,21 @@ impl TraceSource {
             self.parts.clear();
         }
         fresh
+    }
+
+    /// What a number in a record names, if it does. One that was lost has another name in its place: files are told
+    /// apart by its number, as far as they are not too many.
+    fn name_of(&mut self, number: u64, names: &mut TraceNames, room: &LookRoom) -> Option<u32> {
+        let known = self.names.get(&number).or_else(|| self.lost_names.get(&number));
+        if number == 0 || known.is_some() {
+            return known.copied();
+        }
+        if self.lost_names.len() >= LOST_NAMES_MAX || names.bytes() >= room.names_bytes {
+            return Some(names.number(LOST_NAME));
+        }
+        let path = names.number(&[LOST_NAME, format!(" {number:016x}").as_bytes()].concat());
+        self.lost_names.insert(number, path);
+        Some(path)
     }
 
     fn name_one(

@@ -1,7 +1,12 @@
 //! Programs with filters of system calls, jumps out of signal handlers, work at the end of threads, and lines with zeros.
 use crate::program::{Trace, Traced, compile, succeed};
-use sheaf_recorder::IoOp;
+use sheaf_recorder::{IoOp, Reader};
+use std::collections::HashMap;
 use std::fs;
+use std::io::Write as _;
+use std::process::Stdio;
+use std::thread;
+use std::time::Duration;
 use tempfile::TempDir;
 
 const HEAD: &str = r#"
@@ -255,4 +260,63 @@ fn words_and_numbers_count_as_long_as_they_are() {
     reads_all(&words, &["w", "0", "b-"], 408);
     let numbers: String = (0..20_000).map(|number| format!("{}\n", number * number)).collect();
     reads_all(numbers.as_bytes(), &["n", "0", "b-"], numbers.len() as u64);
+}
+
+/// Opens many files, waits for a word, and reads the one that is open still.
+const MANY_NAMES: &str = r#"
+int main(int argc, char **argv) {
+    char path[400], block[8];
+    int last = -1;
+    mkdir("a-directory-with-a-name-that-is-long-enough-to-fill-the-room-for-names-soon", 0755);
+    for (int i = 0; i < 3000; i++) {
+        sprintf(path, "%s/a-directory-with-a-name-that-is-long-enough-to-fill-the-room-for-names-soon/file-%04d", argv[1], i);
+        last = open(path, O_CREAT | O_RDWR, 0644);
+        WANT(last >= 0 && (i == 2999 || close(last) == 0));
+    }
+    for (int i = 0; i < 3; i++) {
+        WANT(read(0, block, 1) == 1);
+        WANT(pwrite(last, "0123456789", 10, 0) == 10);
+    }
+    return 0;
+}
+"#;
+
+#[test]
+fn name_that_was_lost_is_told_once_there_is_room() {
+    let place = tempfile::tempdir().unwrap();
+    let source = format!("{HEAD}#include <sys/stat.h>\n{MANY_NAMES}");
+    let Some(program) = compile(&source, &[], place.path()) else { return };
+    let trace = Trace::new();
+    let mut command = trace.command(&program);
+    command.env("SHEAF_TRACE_RECORDS", "8192").arg(place.path()).current_dir(place.path());
+    let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+    let mut words = child.stdin.take().unwrap();
+    let segment = loop {
+        let found = fs::read_dir(trace.directory.path()).unwrap().next();
+        if let Some(found) = found.map(|entry| entry.unwrap().path())
+            && let Ok(reader) = Reader::open(&found)
+            && reader.waiting() >= 5999
+        {
+            break found;
+        }
+        thread::sleep(Duration::from_millis(5));
+    };
+    let mut reader = Reader::open(&segment).unwrap();
+    let mut names = HashMap::new();
+    let mut writes = Vec::new();
+    for round in 0..4 {
+        thread::sleep(Duration::from_millis(50));
+        let read = reader.take_some(usize::MAX);
+        reader.release();
+        assert!(read.lost == 0 && read.names_lost > 0, "{round}: {} names", read.names.len());
+        names.extend(read.names);
+        writes.extend(read.records.into_iter().filter(|record| record.op == Some(IoOp::Write)));
+        if round < 3 {
+            words.write_all(b"x").unwrap();
+        }
+    }
+    assert!(child.wait().unwrap().success());
+    assert_eq!(writes.len(), 3);
+    let name = names.get(&writes[0].file).expect("the file has its name");
+    assert!(name.ends_with(b"file-2999") && writes.iter().all(|one| one.file == writes[0].file));
 }

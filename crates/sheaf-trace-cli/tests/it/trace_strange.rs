@@ -108,3 +108,60 @@ fn process_that_outlives_the_program_is_waited_for() {
     assert!(home.info().still_run == 1 && took < Duration::from_secs(60), "{run:?}");
     assert!(run.stderr.contains("a process goes on"), "{run:?}");
 }
+
+/// Opens so many files that have names of some length, all at once, after the recorder has begun to look seldom.
+const BURST: &str = r#"
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+int main(int count, char **of) {
+    char path[600], block[100];
+    const char *within = "a-directory-with-a-name-that-is-not-short/another-one-below-it";
+    usleep(300000);
+    for (int i = 0; i < atoi(of[2]); i++) {
+        snprintf(path, sizeof path, "%s/%s/file-number-%07d.data", of[1], within, i);
+        int fd = open(path, O_RDONLY);
+        if (fd < 0 || read(fd, block, 100) != 100 || close(fd) != 0) return 2;
+    }
+    return 0;
+}
+"#;
+const BURST_FILES: usize = 5000;
+
+#[test]
+fn names_of_many_files_at_once_are_kept() {
+    let home = Home::new();
+    let source = home.write("burst.c", BURST);
+    let cc = ["-w", "-o", "burst"];
+    let made = Command::new("cc").args(cc).arg(source).current_dir(home.path()).output();
+    if !made.is_ok_and(|made| made.status.success()) {
+        return sheaf_testing::skipped("no cc here makes programs");
+    }
+    let within = "a-directory-with-a-name-that-is-not-short/another-one-below-it";
+    for number in 0..BURST_FILES {
+        home.write(&format!("{within}/file-number-{number:07}.data"), &"x".repeat(100));
+    }
+    let at = home.path().to_str().unwrap().to_owned();
+    // With room for few records, most names are lost: each such file is one of its own, and none a pipe.
+    for (records, is_all) in [("65536", true), ("2048", false)] {
+        let burst = ["./burst", &at, &BURST_FILES.to_string()];
+        let options = ["trace", "record", "-o", "the.trace", "--records", records, "--"];
+        let run = home.run(&[&options[..], &burst].concat());
+        assert_eq!(run.code, Some(0), "{run:?}");
+        let (named, info) = (sums(&home.path().join("the.trace"), ".data"), home.info());
+        let reads = named.get("read").copied().unwrap_or_default();
+        let report = home.run(&["trace", "report", "--json", "the.trace"]);
+        assert_eq!(report.code, Some(0), "{report:?}");
+        if is_all && info.lost == 0 {
+            assert_eq!(info.names_lost, 0, "{run:?}");
+            assert_eq!(reads, (BURST_FILES as u64, 100 * BURST_FILES as i64), "{run:?}");
+        }
+        if info.names_lost > 0 {
+            assert!(report.stdout.contains("(name lost)"), "{records}: {}", report.stdout);
+        }
+        assert!(!report.stdout.contains("(pipes and sockets)"), "{records}: {}", report.stdout);
+        std::fs::remove_dir_all(home.path().join("the.trace")).unwrap();
+    }
+}

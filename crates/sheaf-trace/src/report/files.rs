@@ -3,7 +3,7 @@ use crate::report::data::{AccessData, DirectoryData, FileData, FilesBeyond, IoSu
 use crate::report::sums::{PatternSums, SplitSums, StreamPosition, bytes_of, is_stream};
 use crate::report::units::escaped;
 use rustc_hash::{FxHashMap, FxHashSet};
-use sheaf_log::{TraceNames, TraceRow};
+use sheaf_log::{LOST_NAME, TraceNames, TraceRow};
 use std::collections::HashMap;
 
 const ENOENT: i32 = 2;
@@ -222,6 +222,7 @@ impl FileTable {
             Some(0) => b"/",
             Some(slash) => &path[..slash],
             None if is_stream(path, false) => STREAMS,
+            None if path.starts_with(LOST_NAME) => LOST_NAME,
             None => b".",
         };
         let place = match self.directory_places.get(parent) {
