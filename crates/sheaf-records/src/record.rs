@@ -74,6 +74,7 @@ records! {
     StuckCall,
     Summary,
     Token,
+    TraceBuffers,
     TraceReplay,
     TraceReport,
     TraceTop,

@@ -49,6 +49,45 @@ pub struct SkippedOperations {
     pub count: u64,
 }
 
+/// trace recover --list: where a recording keeps operations that are not stored yet.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(tag = "type", rename = "trace_buffers")]
+pub struct TraceBuffers {
+    pub buffers: String,
+    /// The trace that the operations are for, if it is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace: Option<String>,
+    /// The memory that they take.
+    pub bytes: u64,
+    pub state: TraceBuffersState,
+    /// Processes that record there.
+    pub writers: Vec<TraceProcess>,
+    /// Operations that are stored nowhere else, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operations: Option<u64>,
+}
+
+/// Whether a recorder takes the operations, processes record without one, or nobody does either.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+#[cfg_attr(test, schemars(inline))]
+pub enum TraceBuffersState {
+    Taken,
+    Written,
+    Left,
+}
+
+/// A process that records.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(inline))]
+pub struct TraceProcess {
+    pub pid: u32,
+    pub program: String,
+}
+
 /// trace top: the operations of the last interval, once for each round.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

@@ -193,6 +193,7 @@ fn record(
     };
     info.buffers = Some(segments.path().to_owned());
     info.write(store).context("nothing was run")?;
+    sheaf_trace::note_trace(segments.path(), store).context("nothing was run")?;
     let mut command = Command::new(program);
     command.arg0(&args.command[0]).args(&args.command[1..]);
     let parts = args.parts.limits();

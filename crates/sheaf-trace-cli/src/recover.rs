@@ -4,9 +4,13 @@ use anyhow::{Result, bail};
 use clap::Args;
 use sheaf_cli::exit::{Exit, Stop};
 use sheaf_cli::options::GlobalArgs;
-use sheaf_cli::output::{self, printable};
+use sheaf_cli::output::{self, Records, printable};
+use sheaf_records::{TraceBuffers, TraceBuffersState, TraceProcess};
 use sheaf_trace::served::ServedStore;
-use sheaf_trace::{KeepLimits, PartLimits, TraceInfo, TraceStore, TraceWriter};
+use sheaf_trace::{
+    KeepLimits, LeftRecording, LeftState, PartLimits, TraceInfo, TraceStore, TraceWriter,
+};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -24,11 +28,20 @@ const NAMED_MAX: usize = 8;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  sheaf trace recover make.trace")]
+  sheaf trace recover make.trace
+  sheaf trace recover --list")]
 pub struct RecoverArgs {
     /// The directory of the trace
-    #[arg(value_name = "TRACE")]
-    pub trace: PathBuf,
+    #[arg(value_name = "TRACE", required_unless_present = "list")]
+    pub trace: Option<PathBuf>,
+
+    /// Print what recordings keep in memory that is not stored yet, and change nothing
+    #[arg(long, conflicts_with_all = ["trace", "now"])]
+    pub list: bool,
+
+    /// Where recordings keep it (trace record --buffers)
+    #[arg(long, value_name = "DIR", default_value = "/dev/shm", requires = "list")]
+    pub buffers: PathBuf,
 
     /// Store what there is though programs go on: what they do from now on is not recorded
     #[arg(long)]
@@ -37,7 +50,8 @@ pub struct RecoverArgs {
 
 /// Stores what is left.
 pub fn run(args: &RecoverArgs, global: &GlobalArgs) -> Result<Exit> {
-    let trace = super::directory(&args.trace);
+    let Some(trace) = &args.trace else { return list(&args.buffers, global) };
+    let trace = super::directory(trace);
     let info = if trace.is_dir() { TraceInfo::read(trace)? } else { None };
     let Some(mut info) = info else { return Err(no_recording(trace)) };
     // How the program of a recorder that was killed has ended is not known.
@@ -89,6 +103,71 @@ pub fn run(args: &RecoverArgs, global: &GlobalArgs) -> Result<Exit> {
         }
     }
     Ok(if totals.is_damaged { Exit::Partial } else { Exit::Success })
+}
+
+/// Prints what recordings keep, one line each; what cannot be looked at is named.
+fn list(buffers: &Path, global: &GlobalArgs) -> Result<Exit> {
+    let (recordings, failed) = sheaf_trace::left_recordings(buffers)?;
+    let mut out = output::stdout();
+    for recording in &recordings {
+        if global.json {
+            Records::new(global).write(&mut out, &record_of(recording))?;
+        } else {
+            writeln!(out, "{}", printable(&line_of(recording)))?;
+        }
+    }
+    out.flush()?;
+    for error in &failed {
+        output::tell(format_args!("sheaf: {}", printable(&error.to_string())));
+    }
+    if recordings.is_empty() && failed.is_empty() && !global.quiet && !global.json {
+        let place = printable(&buffers.display().to_string());
+        output::tell(format_args!("sheaf: {place}: no recording of yours keeps anything there"));
+    }
+    Ok(if failed.is_empty() { Exit::Success } else { Exit::Partial })
+}
+
+/// `/dev/shm/sheaf-trace-x (4.1 MiB): …`.
+fn line_of(recording: &LeftRecording) -> String {
+    let trace = recording.trace.as_ref().map(|trace| trace.display().to_string());
+    let of = trace.as_ref().map_or(String::new(), |trace| format!(", of {trace}"));
+    let state = match (&recording.state, &trace) {
+        (LeftState::Taken, _) => "is being recorded".to_owned(),
+        (LeftState::Written(writers), Some(trace)) => format!(
+            "its recorder was killed, and {} on: sheaf trace recover {trace} after the end",
+            named(writers)
+        ),
+        (LeftState::Written(writers), None) => {
+            format!("nobody takes what is recorded, and {} on", named(writers))
+        }
+        (LeftState::Left(count), Some(trace)) => format!(
+            "its recorder was killed, {count} operations are not stored: sheaf trace recover {trace}"
+        ),
+        (LeftState::Left(count), None) => format!(
+            "{count} operations of a trace that is gone: sheaf clean --recordings removes them"
+        ),
+    };
+    let (buffers, size) = (recording.buffers.display(), sheaf_trace::units::size(recording.bytes));
+    format!("{buffers} ({size}{of}): {state}")
+}
+
+fn record_of(recording: &LeftRecording) -> TraceBuffers {
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    let (state, writers, operations) = match &recording.state {
+        LeftState::Taken => (TraceBuffersState::Taken, &[][..], None),
+        LeftState::Written(writers) => (TraceBuffersState::Written, &writers[..], None),
+        LeftState::Left(count) => (TraceBuffersState::Left, &[][..], Some(*count)),
+    };
+    let process =
+        |writer: &TraceWriter| TraceProcess { pid: writer.pid, program: writer.program.clone() };
+    TraceBuffers {
+        buffers: text(&recording.buffers),
+        trace: recording.trace.as_deref().map(text),
+        bytes: recording.bytes,
+        state,
+        writers: writers.iter().map(process).collect(),
+        operations,
+    }
 }
 
 /// A usage error of what no recorder has left.

@@ -41,8 +41,8 @@ pub use report::{
 };
 pub use sheaf_log::{
     Collected, Collector, OpClass, SEGMENTS_VARIABLE, ServedHost, TraceError, TraceNames, TraceRow,
-    record_own,
+    record_own, units,
 };
 pub use sheaf_recorder::SegmentOptions;
 pub use store::TraceStore;
-pub use writers::{TraceWriter, writers_of};
+pub use writers::{LeftRecording, LeftState, TraceWriter, left_recordings, note_trace, writers_of};

@@ -38,6 +38,8 @@ const LOCK_FILE: &str = "recording.lock";
 
 /// How the names of directories begin that are made for segments.
 pub const BUFFERS_PREFIX: &str = "sheaf-trace-";
+/// In such a directory: the path of the trace that its operations are for.
+pub(crate) const TRACE_PATH_FILE: &str = "trace";
 
 /// What is preloaded, where it is linked to from beside the segments.
 pub const PRELOAD_FILE: &str = "libsheaf_trace.so";
@@ -313,7 +315,7 @@ pub fn lock_buffers(directory: &Path) -> Result<BuffersLock, TraceError> {
 }
 
 /// That a directory was made for a recording: its segments are taken away once they are stored.
-fn check_buffers(directory: &Path) -> Result<(), TraceError> {
+pub(crate) fn check_buffers(directory: &Path) -> Result<(), TraceError> {
     check_private(directory)?;
     let name = directory.file_name().and_then(|name| name.to_str());
     if !name.is_some_and(|name| name.starts_with(BUFFERS_PREFIX)) {
@@ -325,7 +327,7 @@ fn check_buffers(directory: &Path) -> Result<(), TraceError> {
 
 /// Takes away what was made for a recording, and nothing else.
 fn remove_buffers(directory: &Path) -> Result<(), TraceError> {
-    const OURS: [&str; 3] = [PRELOAD_FILE, TROUBLE_FILE, DROPPED_FILE];
+    const OURS: [&str; 4] = [PRELOAD_FILE, TROUBLE_FILE, DROPPED_FILE, TRACE_PATH_FILE];
     for entry in std::fs::read_dir(directory).map_err(TraceError::io(directory))? {
         let path = entry.map_err(TraceError::io(directory))?.path();
         let is_ours = path.extension().is_some_and(|extension| extension == "segment")

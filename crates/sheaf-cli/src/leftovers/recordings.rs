@@ -14,7 +14,8 @@ use std::path::Path;
 const KIND: LeftoverKind = LeftoverKind::Recording;
 const PREFIX: &[u8] = b"sheaf-trace-";
 /// The files of such a directory, beside those that [`is_of_recording`] knows by their ends.
-const FILES: [&[u8]; 8] = [
+const FILES: [&[u8]; 9] = [
+    b"trace",
     b"libsheaf_trace.so",
     b"snapshots.failed",
     b"dropped",

@@ -45,6 +45,7 @@ pub fn run(
 ) -> Result<i32> {
     let store = places::make_store(args.output.as_deref(), &args.command[0], "flight")?;
     let segments = places::make_segments(&args.buffers)?;
+    sheaf_trace::note_trace(segments.path(), &store)?;
     let mut info = TraceInfo {
         command: args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
         host: own_name(),

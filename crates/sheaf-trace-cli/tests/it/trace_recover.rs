@@ -4,8 +4,10 @@ use crate::trace::{LIMIT, sums};
 use sheaf_testing::built;
 use sheaf_testing::home::Home;
 use sheaf_trace::TraceInfo;
+use std::io::Write as _;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// The recorder is killed: what the program did is there all the same, once it is recovered, and
@@ -323,4 +325,63 @@ fn is_written(segment: &Path) -> bool {
     let pid = name.split('.').next().and_then(|pid| pid.parse::<u32>().ok());
     let stat = pid.and_then(|pid| std::fs::read_to_string(format!("/proc/{pid}/stat")).ok());
     stat.is_some_and(|stat| !stat.contains(") Z "))
+}
+
+/// What a killed recorder has left is found without its name, and goes once it is recovered.
+#[test]
+fn what_killed_recorders_have_left_is_listed() {
+    let home = Home::new();
+    let shared = tempfile::tempdir_in("/dev/shm").unwrap();
+    let buffers = shared.path().to_str().unwrap();
+    let list = |options: &[&str]| {
+        let words = ["trace", "recover", "--list", "--buffers", buffers];
+        home.run(&[&words[..], options].concat())
+    };
+    let none = list(&[]);
+    assert_eq!((none.code, none.stdout.as_str()), (Some(0), ""), "{none:?}");
+    assert!(none.stderr.contains("no recording of yours keeps anything there"), "{none:?}");
+    let words = ["trace", "record", "--quiet", "-o", "the.trace", "--buffers", buffers, "--"];
+    let program = ["sh", "-c", "echo begun > begun; read word; cat begun > ended"];
+    let mut command = home.command(&[&words[..], &program].concat());
+    let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+    let until = Instant::now() + LIMIT;
+    while !home.path().join("begun").exists() {
+        assert!(Instant::now() < until);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let taken = list(&[]);
+    assert!(taken.stdout.ends_with("the.trace): is being recorded\n"), "{taken:?}");
+    let mut words = child.stdin.take().unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let written = list(&[]);
+    assert!(written.stdout.contains("(sh) goes on: sheaf trace recover "), "{written:?}");
+    words.write_all(b"\n").unwrap();
+    let left = loop {
+        let left = list(&["--json"]);
+        if left.stdout.contains("\"left\"") {
+            break left.stdout;
+        }
+        assert!(Instant::now() < until, "{left:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let left: serde_json::Value = serde_json::from_str(&left).unwrap();
+    assert_eq!(left["type"], "trace_buffers");
+    assert!(left["operations"].as_u64() > Some(3) && left["bytes"].as_u64() > Some(0), "{left}");
+    let trace = left["trace"].as_str().unwrap();
+    // Nothing is changed by looking.
+    let recovered = home.run(&["trace", "recover", trace]);
+    assert_eq!(recovered.code, Some(0), "{recovered:?}");
+    assert!(sums(Path::new(trace), "/ended").contains_key("open"));
+    assert_eq!(list(&[]).stdout, "");
+    // One whose trace is gone is named, too; what is none of a recording is not.
+    let gone = shared.path().join("sheaf-trace-gone");
+    for directory in [&gone, &shared.path().join("other")] {
+        std::fs::DirBuilder::new().mode(0o700).create(directory).unwrap();
+    }
+    std::fs::write(gone.join("trace"), trace).unwrap();
+    let listed = list(&[]);
+    let expected = "0 operations of a trace that is gone: sheaf clean --recordings removes them\n";
+    assert!(listed.stdout.ends_with(expected) && listed.stdout.lines().count() == 1, "{listed:?}");
+    assert_eq!(home.run(&["trace", "recover"]).code, Some(2));
 }
