@@ -273,7 +273,10 @@ fn tell_cut_off(error: &CatalogError) {
     IS_CUT_OFF.store(true, Ordering::Relaxed);
     let text = printable(&error.to_string());
     let since = match error {
-        CatalogError::Lost { .. } | CatalogError::Gone { .. } | CatalogError::Unmarked { .. } => "",
+        CatalogError::Lost { .. }
+        | CatalogError::Gone { .. }
+        | CatalogError::Restoring
+        | CatalogError::Unmarked { .. } => "",
         _ => ": what was stored since is not known",
     };
     output::tell(format_args!("sheaf: {text}{since}"));
@@ -311,9 +314,9 @@ pub fn is_store(store: &Path) -> Result<bool> {
     }
 }
 
-/// Opens the archive of a store whatever is wrong with its log: as far as it is known.
-pub fn open_cut_off(store: &Path) -> Result<Archive> {
-    open_for(store, false, |store, catalog| Ok(Archive::to_read(store, catalog)?.0))
+/// Opens the archive of a store whatever is wrong with its log: as its catalog knows it.
+pub fn open_as_known(store: &Path) -> Result<Archive> {
+    open_for(store, false, Archive::as_known)
 }
 
 /// Refuses an archived name that is a file, where a directory is asked for.

@@ -73,7 +73,7 @@ pub fn run(args: &RepairArgs, global: &GlobalArgs) -> Result<Exit> {
 
 /// Gives up what was stored since a commit that is damaged.
 fn drop_from(number: u64, store: &Path, dry_run: bool, global: &GlobalArgs) -> Result<Exit> {
-    let archive = place::open_cut_off(store)?;
+    let archive = place::open_as_known(store)?;
     let applied = archive.catalog().applied()?;
     let is_known = applied >= number;
     let dropped = match is_known {
@@ -115,7 +115,7 @@ fn drop_from(number: u64, store: &Path, dry_run: bool, global: &GlobalArgs) -> R
 
 /// Writes the end of the log again that a catalog knows.
 fn restore_log(store: &Path, dry_run: bool, global: &GlobalArgs) -> Result<Exit> {
-    let archive = place::open_cut_off(store)?;
+    let archive = place::open_as_known(store)?;
     let restored = match archive.restore_log(dry_run) {
         Err(ArchiveError::Catalog(CatalogError::InOrder { .. })) => {
             let text = "the log has all that the catalog knows: there is nothing to write";
@@ -190,6 +190,7 @@ fn tell_report(report: &RepairReport, dry_run: bool, global: &GlobalArgs) -> Res
             writers: report.writers,
             indexes: report.indexes,
             indexes_lost: report.indexes_lost,
+            refilled: report.refilled,
         };
         return Ok(Output::new(global).records.write(&mut output::stdout(), &record)?);
     }
@@ -212,6 +213,14 @@ fn tell_report(report: &RepairReport, dry_run: bool, global: &GlobalArgs) -> Res
         let indexes = counted(report.indexes, "index", "indexes");
         output::tell(format_args!(
             "sheaf: {verb} {indexes} again, of the packs that have them, too"
+        ));
+    }
+    if report.refilled > 0 {
+        let verb = if dry_run { "would archive" } else { "archived" };
+        let packs = counted(report.refilled, "pack", "packs");
+        output::tell(format_args!(
+            "sheaf: {verb} all again that is in {packs} whose last index is lost: files that were removed from \
+             there may be archived again"
         ));
     }
     if report.indexes_lost > 0 {

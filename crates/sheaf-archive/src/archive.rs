@@ -391,6 +391,7 @@ impl Archive {
     /// # Errors
     /// When the log or the catalog cannot be read, or the log is damaged or has a gap.
     pub fn new(store: Arc<dyn Store>, mut catalog: Catalog) -> Result<Self, ArchiveError> {
+        Catalog::check_restored(&*store)?;
         catalog.catch_up_whole(&*store)?;
         Ok(Self::of(store, catalog))
     }
@@ -404,6 +405,10 @@ impl Archive {
         store: Arc<dyn Store>,
         mut catalog: Catalog,
     ) -> Result<(Self, Option<CatalogError>), ArchiveError> {
+        let restored = match Catalog::check_restored(&*store) {
+            Err(CatalogError::Restoring) => Some(CatalogError::Restoring),
+            restored => restored.map(|()| None)?,
+        };
         let error = match catalog.catch_up(&*store) {
             Err(error) if error.is_of_log() => Some(error),
             caught_up => {
@@ -415,7 +420,22 @@ impl Archive {
                 }
             }
         };
-        Ok((Self::of(store, catalog), error))
+        Ok((Self::of(store, catalog), restored.or(error)))
+    }
+
+    /// An archive as its catalog knows it, whatever became of the log since, to write that again; a catalog that knows
+    /// nothing takes in what there is.
+    ///
+    /// # Errors
+    /// When the store or the catalog cannot be read.
+    pub fn as_known(store: Arc<dyn Store>, mut catalog: Catalog) -> Result<Self, ArchiveError> {
+        if catalog.applied()? > 0 {
+            return Ok(Self::of(store, catalog));
+        }
+        match catalog.catch_up(&*store) {
+            Err(error) if !error.is_of_log() => Err(error.into()),
+            _ => Ok(Self::of(store, catalog)),
+        }
     }
 
     pub(crate) fn of(store: Arc<dyn Store>, catalog: Catalog) -> Self {

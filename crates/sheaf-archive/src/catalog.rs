@@ -12,6 +12,7 @@ mod apply;
 mod checked;
 mod cut;
 mod log;
+mod plan;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod read;
@@ -30,6 +31,7 @@ pub use log::LOG_VERSION;
 #[cfg(feature = "fuzzing")]
 pub(crate) use log::fuzz as fuzz_log;
 pub(crate) use log::key as log_key;
+pub(crate) use plan::clear as clear_plan;
 #[cfg(feature = "postgres")]
 pub use postgres::{PostgresUrl, PostgresUrlError};
 pub use restore::RestoredLog;
@@ -134,6 +136,23 @@ pub enum CatalogError {
     Unconnected {
         /// Which one.
         number: u64,
+    },
+    /// The log was being written again, and that was broken off.
+    #[error(
+        "the archive's log was being written again, and that was broken off: sheaf archive repair --restore-log does \
+         the rest"
+    )]
+    Restoring,
+    /// What a log was to become cannot be read.
+    #[error(
+        "{place} says what the archive's log was to become, and is damaged: {why}: bring it back from a copy of the \
+         store"
+    )]
+    Plan {
+        /// Where it is.
+        place: String,
+        /// What is wrong with it.
+        why: &'static str,
     },
     /// It is not the first commit of the log that is damaged or missing, so it is not given up.
     #[error(
@@ -272,6 +291,8 @@ impl CatalogError {
             | Self::Snapshot { .. }
             | Self::Missing { .. }
             | Self::Cut { .. }
+            | Self::Restoring
+            | Self::Plan { .. }
             | Self::Unconnected { .. }
             | Self::Differs { .. }
             | Self::Lost { .. }
@@ -294,6 +315,7 @@ impl CatalogError {
                 | Self::Cut { .. }
                 | Self::Unmarked { .. }
                 | Self::Unconnected { .. }
+                | Self::Restoring
                 | Self::Lost { .. }
                 | Self::Gone { .. }
                 | Self::Version { .. }
@@ -327,6 +349,8 @@ impl CatalogError {
             | Self::Snapshot { .. }
             | Self::Missing { .. }
             | Self::Cut { .. }
+            | Self::Restoring
+            | Self::Plan { .. }
             | Self::Unconnected { .. }
             | Self::Differs { .. }
             | Self::Lost { .. }

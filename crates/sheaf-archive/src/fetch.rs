@@ -229,13 +229,17 @@ pub fn fetch_watched(
         now.catch_up(archive.store())?;
         Ok(Some(now.rows_of(path)?))
     };
+    let mut target = FetchTarget::make(to).map_err(failed)?;
+    if is_directory && above == *from {
+        target.hold().map_err(failed)?;
+    }
     let shared = FetchShared {
         store: archive.store(),
         rows_now: &rows_now,
         options,
         told,
         exclude,
-        target: FetchTarget::make(to).map_err(failed)?,
+        target,
         to: to.to_owned(),
         above,
         links: FetchLinks::default(),
@@ -251,6 +255,7 @@ pub fn fetch_watched(
             shared.remove_others(archive, from, watch)?;
         }
         shared.finish_directories(archive, from)?;
+        shared.target.let_go(to, *from == ArchivePath::ROOT).map_err(failed)?;
     } else if let Some((above, name)) = from.split()
         && let rows = archive.catalog().rows_of(&above)?
         && FetchWorker::new(&shared, 0, Vec::new()).one(&above, name, rows)?

@@ -9,10 +9,13 @@
 //! compare the catalog with the sum of the log first ([`referred`]).
 use crate::archive::{
     Archive, ArchiveError, first_index_beside, id_of, index_as_written, index_in_tar, index_key,
-    put, read_index_beside,
+    put, read_index, read_index_beside, write_shorter_index,
 };
-use crate::catalog::{ArchivedPack, Catalog, ContentPlace};
+use crate::catalog::{
+    ArchivedPack, Catalog, Commit, ContentPlace, DirectoryChange, FileRights, clear_plan,
+};
 use crate::lease::{Removal, StoreClock};
+use crate::name::FileName;
 use crate::pack::delta::IndexDelta;
 use crate::pack::member::PackId;
 use crate::path::ArchivePath;
@@ -59,6 +62,9 @@ pub struct RepairReport {
     pub indexes: u64,
     /// Others that are lost or damaged and cannot be: `verify` names them.
     pub indexes_lost: u64,
+    /// Packs whose last index is lost, so that all is archived again that they have: also what was removed from
+    /// them, as far as it is not archived elsewhere.
+    pub refilled: u64,
 }
 
 /// Objects that commits refer to.
@@ -87,6 +93,11 @@ pub fn repair(archive: &Archive, options: RepairOptions) -> Result<RepairReport,
         }
         removal => (removal?, None),
     };
+    if removal.is_some() {
+        // What is left of a log that was to be written again means nothing without its plan.
+        Catalog::check_restored(archive.store())?;
+        clear_plan(archive.store())?;
+    }
     // Objects are listed first, then leases, and the commits are read last. Who has written one of these
     // objects has a lease still, or has given it up after the commit that refers to the object.
     let mut found: Vec<StoredObject> = Vec::new();
@@ -153,7 +164,11 @@ fn restore_indexes(
         for (path, _) in next {
             let packs = archive.catalog().packs(&path)?;
             for pack in packs {
+                let lost = report.indexes_lost;
                 restore_index(store, &pack, removal, report)?;
+                if report.indexes_lost > lost && refill(archive, &path, &pack, removal)? {
+                    (report.indexes_lost, report.refilled) = (lost, report.refilled + 1);
+                }
                 seen.insert((pack.id, pack.generation));
             }
         }
@@ -175,6 +190,53 @@ fn restore_indexes(
         }
     };
     each_version(store, &[], &mut restore, &mut Err)
+}
+
+/// Archives all again that is in a pack, of whose members nobody knows any more which were removed, but for what is
+/// archived elsewhere in its directory: a file that is there too much is better than one that is lost. Whether that can be
+/// done.
+fn refill(
+    archive: &Archive,
+    path: &ArchivePath,
+    pack: &ArchivedPack,
+    removal: Option<&Removal<'_>>,
+) -> Result<bool, ArchiveError> {
+    let store = archive.store();
+    let Some(mut index) = index_in_tar(store, pack) else { return Ok(false) };
+    let rows = archive.catalog().rows_of(path)?;
+    let mut elsewhere: HashSet<FileName> =
+        rows.objects.into_iter().map(|object| object.attributes.name).collect();
+    for other in rows.packs.iter().filter(|other| other.id != pack.id) {
+        // Where the last index of that one is lost, too, what both have stays with it.
+        let other = read_index(store, other).ok().or_else(|| index_in_tar(store, other));
+        // What is in that one would be archived twice.
+        let Some(other) = other else { return Ok(false) };
+        elsewhere.extend(other.members.into_iter().map(|of| of.attributes.name));
+    }
+    let Some(removal) = removal else { return Ok(true) };
+    index.members.retain(|of| !elsewhere.contains(&of.attributes.name));
+    if pack.classes.is_some() {
+        // Rights were changed since, which is lost, too: those that let others act as an owner are not given again.
+        for member in &mut index.members {
+            let rights = member.attributes.rights();
+            member.set_rights(FileRights { mode: rights.mode & 0o1777, ..rights });
+        }
+    }
+    let (path, since) = (path.clone(), rows.changed);
+    let mut change = DirectoryChange { path, since, ..DirectoryChange::default() };
+    let _writing = archive.writing();
+    if index.members.is_empty() {
+        change.packs_removed.push(pack.id);
+    } else {
+        index.generation = pack.generation + 1;
+        let mut row = pack.clone();
+        row.index_bytes = write_shorter_index(store, &row, &mut index)?;
+        row.describe(&index);
+        change.packs.push(row);
+    }
+    removal.check()?;
+    archive.commit(&Commit { changes: vec![change] })?;
+    Ok(true)
 }
 
 /// Makes the index of a pack again, if it is lost or damaged and the pack says what it was.

@@ -20,6 +20,7 @@ use crate::repair::{Referred, add_referred, removed};
 use crate::store::{Store, StoreError, StoreKey};
 use mark::Mark;
 pub(crate) use mark::VERSIONS;
+use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
 use sheaf_core::lock;
 use std::collections::HashSet;
@@ -289,19 +290,79 @@ pub(crate) fn marks_from(store: &dyn Store, from: u64) -> Result<Vec<StoreKey>, 
 /// A commit, and its digest.
 pub(crate) type CommitId = (u64, [u8; 32]);
 
-/// Has marks follow a log whose commits from `from` up to `last` are written again: `moved` says what became of those
-/// that are there still, without which nothing is changed. Those of others are of nothing any more, and go; what these
-/// are called. Marks of later commits stay.
+/// What is to become of a mark.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PlannedMark {
+    number: u64,
+    id: PackId,
+    /// The commit that it is to be of, and what it says then; nothing where it goes.
+    to: Option<(u64, Vec<u8>)>,
+}
+
+impl PlannedMark {
+    fn mark(&self) -> Mark {
+        Mark { number: self.number, id: self.id }
+    }
+
+    fn moved(&self) -> Option<(Mark, &[u8])> {
+        self.to.as_ref().map(|(number, bytes)| (Mark { number: *number, id: self.id }, &bytes[..]))
+    }
+
+    pub fn key(&self) -> StoreKey {
+        self.mark().key()
+    }
+
+    /// Whether it is what may be read from a store.
+    pub fn is_valid(&self) -> bool {
+        let is_moved = |(mark, bytes): (Mark, &[u8])| mark.number > 0 && mark.decode(bytes).is_ok();
+        self.number > 0 && self.moved().is_none_or(is_moved)
+    }
+
+    /// Whether nothing is at its place any more that is to go.
+    pub fn is_done(&self, store: &dyn Store) -> Result<bool, StoreError> {
+        match self.moved() {
+            Some((mark, bytes)) if mark == self.mark() => is_said(store, mark, bytes),
+            _ => Ok(false),
+        }
+    }
+
+    /// Moves it, whatever of that was done before.
+    pub fn carry_out(&self, store: &dyn Store) -> Result<(), StoreError> {
+        let old = self.mark();
+        let Some((mark, bytes)) = self.moved() else { return removed(store.remove(&old.key())) };
+        if !is_said(store, mark, bytes)? {
+            // Something else of its name is kept elsewhere by now.
+            removed(store.remove(&mark.key()))?;
+            put(store, &mark.key(), bytes)?;
+        }
+        if mark == old { Ok(()) } else { removed(store.remove(&old.key())) }
+    }
+}
+
+/// Whether a mark says just this.
+fn is_said(store: &dyn Store, mark: Mark, bytes: &[u8]) -> Result<bool, StoreError> {
+    let key = mark.key();
+    match store.size(&key) {
+        Ok(size) if size == bytes.len() as u64 => Ok(store.read(&key, 0..size)? == bytes),
+        Ok(_) => Ok(false),
+        Err(error) if matches!(error.errno, Errno::NOENT | Errno::BADMSG) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// What becomes of marks where commits of the log from `from` up to `last` are written again: `moved` says what becomes
+/// of those that are there still (without it, nothing is said of where marks go to). Those of others are of nothing any
+/// more, and go; what these are called. Marks of later commits stay.
 pub(crate) fn follow_log(
     store: &dyn Store,
     (from, last): (u64, u64),
     kept: &[CommitId],
     moved: Option<&[CommitId]>,
-) -> Result<Vec<String>, ArchiveError> {
-    let mut gone = Vec::new();
+) -> Result<(Vec<PlannedMark>, Vec<String>), ArchiveError> {
+    let (mut planned, mut gone) = (Vec::new(), Vec::new());
     for mark in marks(store)?.into_iter().filter(|mark| mark.number <= last) {
         let said = mark.read(store)?.and_then(Result::ok);
-        // One of an earlier commit may be of one that was written again by a command that was broken off.
+        // One of an earlier commit may be of one that another command has written again.
         let is_before = mark.number < from;
         let is_of_log =
             |version: &Version| Catalog::has_commit(store, mark.number, &version.digest);
@@ -311,33 +372,21 @@ pub(crate) fn follow_log(
         let at = said.as_ref().and_then(|version| {
             kept.iter().position(|commit| *commit == (mark.number, version.digest))
         });
-        match (said, at) {
+        let to = match (said, at) {
             (Some(mut version), Some(at)) => {
                 let Some(moved) = moved else { continue };
                 let (number, digest) = moved[at];
                 version.digest = digest;
-                let moved = Mark { number, id: mark.id };
-                if moved == mark {
-                    // What it said is kept elsewhere by now.
-                    removed(store.remove(&mark.key()))?;
-                }
-                match put(store, &moved.key(), &version.encode(moved)) {
-                    Err(error) if error.errno == Errno::EXIST => {}
-                    moved => moved?,
-                }
-                if moved == mark {
-                    continue;
-                }
+                Some((number, version.encode(Mark { number, id: mark.id })))
             }
             (said, _) => {
                 gone.push(said.and_then(|said| said.name).unwrap_or(mark.id.to_string()));
+                None
             }
-        }
-        if moved.is_some() {
-            removed(store.remove(&mark.key()))?;
-        }
+        };
+        planned.push(PlannedMark { number: mark.number, id: mark.id, to });
     }
-    Ok(gone)
+    Ok((planned, gone))
 }
 
 /// The last commit of which there is a version; 0 where there are none.

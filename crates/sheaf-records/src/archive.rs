@@ -300,6 +300,8 @@ pub struct ArchiveRepaired {
     pub indexes: u64,
     /// Lost indexes that cannot be created again.
     pub indexes_lost: u64,
+    /// Packs whose last index is lost, of which all files are archived again, also removed ones.
+    pub refilled: u64,
 }
 
 /// archive log: a version, the oldest first; archive forget: one that is forgotten, or would be.

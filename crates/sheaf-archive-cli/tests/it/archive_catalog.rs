@@ -173,13 +173,42 @@ fn users_whom_a_default_list_names_share_a_store() {
     check_lists_without_the_owner(&at, &as_user, &setfacl);
 }
 
+#[test]
+fn list_that_keeps_its_own_user_out_makes_no_store() {
+    if !have("setfacl") {
+        return sheaf_testing::skipped("needs the package acl");
+    }
+    let home = home();
+    fs::create_dir(home.path().join("s")).unwrap();
+    let setfacl = |list: &str| {
+        let mut set = Command::new("setfacl");
+        set.args(["-m", list, "s"]).current_dir(home.path()).status().unwrap().success()
+    };
+    for list in ["d:u::---", "d:u::r-x", "d:u::rw-"] {
+        if !setfacl(list) {
+            return sheaf_testing::skipped("needs a file system with access control lists");
+        }
+        let refused = home.run(&["archive", "store", "--create", "tree", "s::"]);
+        assert!(refused.stderr.contains("setfacl -m d:u::rwx"), "{list}: {refused:?}");
+        assert_eq!(fs::read_dir(home.path().join("s")).unwrap().count(), 0, "{list}");
+    }
+    assert!(setfacl("d:u::rwx"));
+    assert_eq!(home.run(&["archive", "store", "--create", "tree", "s::"]).code, Some(0));
+    assert_eq!(home.run(&["archive", "verify", "s::"]).code, Some(0));
+}
+
 /// Of a store of user 4711: lists that let others in, and not the owner.
 fn check_lists_without_the_owner(
     at: &dyn Fn(&str) -> PathBuf,
     as_user: &dyn Fn(u32, &[&str]) -> Run,
     setfacl: &dyn Fn(&str, &str) -> bool,
 ) {
-    for list in ["d:u:4712:rwx", "d:u:4711:---,d:g:4700:rwx", "d:u:4711:rwx,d:m::---"] {
+    for list in [
+        "d:u:4712:rwx",
+        "d:u:4711:---,d:g:4700:rwx",
+        "d:u:4711:rwx,d:m::---",
+        "d:u:4711:r-x,d:g:4700:rwx,d:m::rwx",
+    ] {
         assert!(setfacl(list, "own/objects") && setfacl("u:4712:rwx", "own"), "{list}");
         for user in [0, 4712] {
             let refused = as_user(user, &["store", "tree", "own::/other"]);

@@ -1,8 +1,11 @@
 //! Logs that have lost something in the middle, and catalogs that know some of it.
 use sheaf_testing::home::{Home, Run};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
+use std::thread;
+use std::time::Duration;
 
 /// Stores of a tree that grows: version `vN` has the files up to `fN`, and is of commit N + 1.
 struct Stored {
@@ -164,28 +167,45 @@ fn commit_of_a_number_that_none_has_is_given_up_in_time() {
     stored.check(&[1, 2, 3], "");
 }
 
-/// Killed between the commit and the marks: the same command again ends it.
+/// Killed at any moment, and done again: nothing that it would have kept is lost.
 #[test]
-fn marks_of_a_restoring_that_was_broken_off_are_seen() {
-    let stored = Stored::new(VERSIONS);
-    let mark = fs::read_dir(stored.at("s/objects/versions"))
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .find(|path| path.file_name().unwrap().to_str().unwrap().starts_with(&format!("{:020}", 4)))
-        .unwrap();
-    let kept = fs::read(&mark).unwrap();
-    fs::write(stored.commit(4), "x").unwrap();
-    let caches = stored.at("caches");
-    let copied = Command::new("cp").arg("-a").arg(stored.at(".cache")).arg(&caches).status();
-    assert!(copied.unwrap().success());
-    assert_eq!(stored.repair(&["--restore-log"]).code, Some(0));
-    // As it was then: the mark is there, and the catalog is not made again.
-    fs::write(&mark, kept).unwrap();
-    fs::remove_dir_all(stored.at(".cache")).unwrap();
-    fs::rename(&caches, stored.at(".cache")).unwrap();
-    let again = stored.repair(&["--restore-log"]);
-    assert_eq!(again.code, Some(0), "{again:?}");
-    stored.check(&[1, 2, VERSIONS], "");
+fn restoring_that_is_killed_is_done_by_the_next() {
+    let stored = Stored::new(1);
+    let (whole, cache) = (stored.at("whole"), stored.at("cache"));
+    let copy = |from: &PathBuf, to: &PathBuf| {
+        let _ = fs::remove_dir_all(to);
+        assert!(Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap().success());
+    };
+    fs::remove_file(stored.commit(2)).unwrap();
+    copy(&stored.at("s"), &whole);
+    copy(&stored.at(".cache"), &cache);
+    let mut planned = 0;
+    for round in 0..24 {
+        copy(&whole, &stored.at("s"));
+        copy(&cache, &stored.at(".cache"));
+        let restore = ["archive", "repair", "s::", "--restore-log"];
+        let mut child = stored.home.command(&restore).spawn().unwrap();
+        let plan = stored.at("s/objects/restoring/plan");
+        match round % 3 {
+            0 => thread::sleep(Duration::from_millis(round)),
+            _ => while !plan.exists() && child.try_wait().unwrap().is_none() {},
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        if plan.exists() {
+            planned += 1;
+            for refused in [&["store", "tree/.", "s::"][..], &["repair", "s::"], &["ls", "s::"]] {
+                let refused = stored.run(refused);
+                let says =
+                    refused.stderr.contains("sheaf archive repair --restore-log does the rest");
+                assert!(says && refused.code == Some(4), "{refused:?}");
+            }
+        }
+        let again = stored.repair(&["--restore-log"]);
+        assert!(matches!(again.code, Some(0 | 2)), "{round}: {again:?}");
+        stored.check(&[1, 2, 3, 4, 5, 6], &round.to_string());
+    }
+    println!("{planned} of 24 were killed with a plan");
 }
 
 #[test]
@@ -211,4 +231,48 @@ fn top_of_an_archive_gives_no_rights_and_takes_some() {
     shell("mkdir -m 700 old");
     run(&["get", "--delete", "t::", "old"]);
     assert_eq!(shell("stat -c %a old"), "700");
+}
+
+/// A directory that is made for contents of a private one is private from the beginning, and has its attributes at the
+/// end, also where a command was killed between.
+#[test]
+fn directory_that_is_made_for_contents_is_private_until_the_end() {
+    let home = Home::new();
+    let content: Vec<u8> = (0..6u32 << 20).map(|at| (at / 5) as u8).collect();
+    let mode = |name: &str| {
+        let about = fs::metadata(home.path().join(name)).ok()?;
+        Some(about.permissions().mode() & 0o7777)
+    };
+    for (number, kept) in [0o700, 0o755, 0o2770].into_iter().enumerate() {
+        let tree = home.path().join(format!("tree{number}"));
+        fs::create_dir_all(tree.join("p")).unwrap();
+        fs::write(tree.join("p/file"), &content).unwrap();
+        fs::set_permissions(tree.join("p"), PermissionsExt::from_mode(kept)).unwrap();
+        fs::set_permissions(&tree, PermissionsExt::from_mode(kept)).unwrap();
+        let store = format!("s{number}::");
+        let from = tree.join(".");
+        let args = ["archive", "store", "--create", from.to_str().unwrap(), &store];
+        assert_eq!(home.run(&args).code, Some(0));
+        for what in ["p/.", ""] {
+            let (from, to) = (format!("{store}{what}"), format!("to{number}-{}", what.len()));
+            let get = ["archive", "get", "--limit", "disk=3M", &from, &to];
+            let mut child = home.command(&get).spawn().unwrap();
+            while mode(&to).is_none() {
+                thread::sleep(Duration::from_millis(1));
+            }
+            thread::sleep(Duration::from_millis(100));
+            let during = mode(&to).unwrap();
+            child.kill().unwrap();
+            child.wait().unwrap();
+            assert_eq!(during & 0o777, 0o700, "{kept:o} {to}: {during:o}");
+            let again = home.run(&["archive", "get", &from, &to]);
+            assert_eq!(again.code, Some(0), "{again:?}");
+            // The top of an archive gives no rights, but those that any directory has.
+            let expected = if what.is_empty() { kept & 0o755 } else { kept };
+            assert_eq!(mode(&to), Some(expected), "{kept:o} {to}");
+        }
+    }
+    // What nothing is got for is not made.
+    let none = home.run(&["archive", "get", "--include", "nope", "s0::p/.", "none"]);
+    assert!(none.code.is_some() && mode("none").is_none(), "{none:?}");
 }

@@ -56,7 +56,7 @@ pub(crate) fn drop_log_behind(
         for mark in &marks {
             keep(store, mark, VERSION_KEPT)?;
         }
-        drop_commits(store, from, &numbers)?;
+        drop_commits(store, from, &numbers, &[])?;
         // As long as one of these is there, the log is seen to be without its end.
         snapshot::remove(store, Some(from), false)?;
         for mark in &marks {
@@ -66,11 +66,12 @@ pub(crate) fn drop_log_behind(
     Ok(numbers.len() as u64)
 }
 
-/// Keeps what commits say, and takes them away: from `from` on there are these.
+/// Keeps what commits say, and takes them away: from `from` on there are these, and others that stay.
 pub(super) fn drop_commits(
     store: &dyn Store,
     from: u64,
     numbers: &[u64],
+    stay: &[u64],
 ) -> Result<(), CatalogError> {
     for &number in numbers {
         keep(store, &log::key(number), "")?;
@@ -82,7 +83,7 @@ pub(super) fn drop_commits(
     while others.len() < OTHERS_MAX
         && (numbers.last().is_some_and(|last| number < *last) || log::is_taken(store, number)?)
     {
-        if numbers.binary_search(&number).is_err() {
+        if numbers.binary_search(&number).is_err() && stay.binary_search(&number).is_err() {
             others.push(number);
         }
         number += 1;

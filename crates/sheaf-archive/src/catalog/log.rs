@@ -237,7 +237,13 @@ fn of_commit(number: u64, error: StoreError) -> CatalogError {
     }
 }
 
-fn encoded(number: u64, before: &[u8], commit: &Commit) -> Vec<u8> {
+/// Whether bytes are a commit of this number and digest, behind the one of that digest.
+pub(super) fn is_encoded(number: u64, before: &[u8], digest: &CommitDigest, bytes: &[u8]) -> bool {
+    decoded(number, bytes)
+        .is_ok_and(|logged| logged.digest == *digest && continues(before, &logged))
+}
+
+pub(super) fn encoded(number: u64, before: &[u8], commit: &Commit) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
     bytes.extend_from_slice(&LOG_VERSION.to_le_bytes());
     bytes.extend_from_slice(&number.to_le_bytes());

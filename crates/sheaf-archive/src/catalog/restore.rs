@@ -1,16 +1,17 @@
 //! Writing a log again of which something is lost, of a catalog that has taken it in.
-use super::cut::{VERSION_KEPT, drop_commits, keep};
 use super::log::LoggedCommit;
+use super::plan::LogPlan;
 use super::sqlite::SqliteTables;
 use super::tables::TablesUse;
 use super::{
-    ArchivedDirectory, Catalog, CatalogError, Commit, DirectoryChange, DirectoryRows, log, snapshot,
+    ArchivedDirectory, Catalog, CatalogError, Checked as _, Commit, DirectoryChange, DirectoryRows,
+    log,
 };
 use crate::archive::ArchiveError;
 use crate::catalog::ContentPlace;
 use crate::path::ArchivePath;
 use crate::store::{Store, StoreError, StoreKey};
-use crate::version::{follow_log, marks_from};
+use crate::version::follow_log;
 use sheaf_core::Errno;
 use std::collections::{HashMap, HashSet};
 
@@ -46,7 +47,8 @@ struct Presence {
 impl Catalog {
     /// Writes what this catalog knows, and the log has lost, to the log again, as other commits; then the catalog is
     /// made again of it. Where a commit is damaged or lost before others, these are written again with it.
-    /// Nobody may write to the archive meanwhile.
+    /// Nobody may write to the archive meanwhile. What is to be done is in the store first: where it is broken off, it is
+    /// done by the next call of this, whatever that catalog knows.
     ///
     /// # Errors
     /// When nothing is lost that the catalog knows, or what is lost is not known, or later commits cannot be read
@@ -57,48 +59,79 @@ impl Catalog {
         store: &dyn Store,
         dry_run: bool,
     ) -> Result<RestoredLog, CatalogError> {
+        if let Some(plan) = LogPlan::read(store)? {
+            // Somebody was broken off. What this catalog knows does not matter any more.
+            return self.end_restoring(store, &plan, dry_run);
+        }
         let (known, digest) = self.last_known()?;
         let numbers = log::numbers(store)?;
         let from = self.first_lost(store, &numbers)?;
         let later = self.later_commits(store, &numbers)?;
         let (mut made, mut done, removed) = self.lost_from(store, from)?;
-        let dropped: Vec<u64> = numbers.into_iter().filter(|number| *number >= from).collect();
-        (done.dropped, done.commits) = (dropped.len() as u64, done.commits + later.len() as u64);
+        let dropped = numbers.into_iter().filter(|number| *number >= from).count() as u64;
         let mut kept = vec![(known, digest)];
         kept.extend((known + 1..).zip(later.iter().map(|logged| logged.digest)));
         let last = known + later.len() as u64;
         if dry_run {
-            done.versions = follow_log(store, (from, last), &kept, None).map_err(of_store)?;
+            let written = done.commits.max((known + 1).saturating_sub(from));
+            (done.dropped, done.commits) = (dropped, written + later.len() as u64);
+            done.versions = follow_log(store, (from, last), &kept, None).map_err(of_store)?.1;
             done.fault = log::cut(store, last + 1)?;
             return Ok(done);
         }
-        for mark in marks_from(store, from)? {
-            keep(store, &mark, VERSION_KEPT)?;
-        }
-        drop_commits(store, from, &dropped)?;
+        let mut plan = LogPlan::begin(store, &made, from)?;
         let mut behind = None;
         while let Some(mut piece) = self.changes_to(&made, behind.take())? {
             piece.changes.retain(|change| !change.removed);
             if !piece.changes.is_empty() {
-                made.append(store, &Commit { changes: piece.changes })?;
+                made.plan(store, &mut plan, &Commit { changes: piece.changes })?;
             }
             behind = Some(piece.last);
         }
         // What goes goes at once, when all else is there.
         if !removed.is_empty() {
-            made.append(store, &Commit { changes: removed })?;
+            made.plan(store, &mut plan, &Commit { changes: removed })?;
+        }
+        // A log that is shorter than it was looks to a catalog that knows the old one as if it had lost its end, which
+        // that would write: over what came later.
+        while made.applied()? < known {
+            made.plan(store, &mut plan, &Commit::default())?;
         }
         let mut moved = vec![made.last_known()?];
         for logged in &later {
-            made.append(store, &logged.commit)?;
+            made.plan(store, &mut plan, &logged.commit)?;
             moved.push(made.last_known()?);
         }
-        snapshot::remove(store, Some(from), false)?;
-        let versions = follow_log(store, (from, last), &kept, Some(&moved));
-        done.versions = versions.map_err(of_store)?;
-        match self.make_again(store) {
-            Err(error) if error.is_of_log() => done.fault = Some(error),
-            made => made?,
+        let marks = follow_log(store, (from, last), &kept, Some(&moved)).map_err(of_store)?;
+        (plan.marks, plan.versions) = marks;
+        (plan.known, plan.directories, plan.dropped) = (known, done.directories, dropped);
+        plan.publish(store)?;
+        self.end_restoring(store, &plan, false)
+    }
+
+    /// Does what is left of a plan, and makes the catalog again of the log.
+    fn end_restoring(
+        &mut self,
+        store: &dyn Store,
+        plan: &LogPlan,
+        dry_run: bool,
+    ) -> Result<RestoredLog, CatalogError> {
+        let mut done = RestoredLog {
+            from: plan.from,
+            known: plan.known,
+            commits: plan.commits.len() as u64,
+            directories: plan.directories,
+            dropped: plan.dropped,
+            versions: plan.versions.clone(),
+            fault: None,
+        };
+        if !dry_run {
+            plan.carry_out(store)?;
+            match self.make_again(store) {
+                Err(error) if error.is_of_log() => done.fault = Some(error),
+                made => made?,
+            }
+            plan.end(store)?;
         }
         Ok(done)
     }
@@ -222,13 +255,20 @@ impl Catalog {
         self.catch_up_whole(store).map(drop)
     }
 
-    /// Writes a commit behind the last one of tables that are as far as the log is.
-    fn append(&mut self, store: &dyn Store, commit: &Commit) -> Result<(), CatalogError> {
+    /// Has a commit be planned behind the last one of these tables, which take it in.
+    fn plan(
+        &mut self,
+        store: &dyn Store,
+        plan: &mut LogPlan,
+        commit: &Commit,
+    ) -> Result<(), CatalogError> {
         let (last, before) = self.last_applied()?;
-        let path = commit.changes.first().map(|change| change.path.clone()).unwrap_or_default();
-        let digest = log::append(store, last + 1, &before, commit)?;
-        // Somebody writes meanwhile.
-        let digest = digest.ok_or(CatalogError::Changed { path })?;
+        if !commit.is_valid() {
+            return Err(CatalogError::Invalid);
+        }
+        let bytes = log::encoded(last + 1, &before, commit);
+        let digest = *bytes.last_chunk().expect("a commit ends with its digest");
+        plan.push(store, &bytes, digest)?;
         self.apply(last + 1, commit, &digest).map(drop)
     }
 

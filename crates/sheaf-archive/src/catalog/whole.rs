@@ -238,6 +238,14 @@ impl Catalog {
         }
     }
 
+    /// That nobody was broken off who was writing the log again.
+    ///
+    /// # Errors
+    /// When somebody was, or that cannot be seen.
+    pub fn check_restored(store: &dyn Store) -> Result<(), CatalogError> {
+        if super::plan::is_there(store)? { Err(CatalogError::Restoring) } else { Ok(()) }
+    }
+
     /// That the log has not lost its end behind the commit that is read, as far as versions and snapshots show.
     ///
     /// # Errors

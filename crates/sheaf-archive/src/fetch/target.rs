@@ -37,10 +37,23 @@ pub(super) fn hands_acl_down(directory: &OwnedFd) -> Result<bool, Errno> {
     }
 }
 
+/// The mode of a directory that was made and is not done: no other has the sticky bit and is its owner's alone.
+const HELD: u32 = 0o1700;
+
+/// The modes that the system takes away from what is made.
+fn umask() -> u32 {
+    const USUAL: u32 = 0o022;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let said = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    said.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok()).unwrap_or(USUAL)
+}
+
 pub(super) struct FetchTarget {
     base: OwnedFd,
-    /// It was made.
+    /// It was made, by this or by one that was broken off.
     pub is_new: bool,
+    /// The mode that it is made with, where it is [held](Self::hold) until it has attributes of its own.
+    own_mode: Option<u32>,
     is_root: bool,
     uid: u32,
     gid: u32,
@@ -80,13 +93,51 @@ impl FetchTarget {
         let is_root = rustix::process::geteuid().is_root();
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let (maker, written) = (PartMaker::new(), WrittenFileSystems::default());
-        Self { base, is_new: false, is_root, uid, gid, maker, written }
+        Self { base, is_new: false, own_mode: None, is_root, uid, gid, maker, written }
     }
 
-    /// Its mode.
+    /// The mode that it has without attributes of what is in it.
     pub fn base_mode(&self) -> Result<u32, Errno> {
+        match self.own_mode {
+            Some(mode) => Ok(mode),
+            None => Ok(self.status()?.0),
+        }
+    }
+
+    /// Its mode, and its owner.
+    fn status(&self) -> Result<(u32, u32), Errno> {
         let found = rustix::fs::fstat(&self.base).map_err(of)?;
-        Ok(found.st_mode & 0o7777)
+        Ok((found.st_mode & 0o7777, found.st_uid))
+    }
+
+    fn set_mode(&self, mode: u32) -> Result<(), Errno> {
+        let at = format!("/proc/self/fd/{}", self.base.as_raw_fd());
+        rustix::fs::chmodat(CWD, at, Mode::from_raw_mode(mode), AtFlags::empty()).map_err(of)
+    }
+
+    /// A target that is made is to have the attributes of a directory, and is its maker's alone until then. Its mode
+    /// says so to who goes on where this is broken off.
+    pub fn hold(&mut self) -> Result<(), Errno> {
+        let (mode, owner) = self.status()?;
+        if self.is_new {
+            // What knows no modes keeps nothing to itself.
+            if self.set_mode(HELD).is_ok() {
+                self.own_mode = Some(mode);
+            }
+        } else if mode == HELD && owner == self.uid {
+            (self.is_new, self.own_mode) = (true, Some(0o777 & !umask()));
+        }
+        Ok(())
+    }
+
+    /// Ends that, where it has got no attributes: because nothing is in it (it is at `to`), or there are none of the
+    /// top of an archive.
+    pub fn let_go(&self, to: &Path, is_top: bool) -> Result<(), Errno> {
+        let Some(own_mode) = self.own_mode else { return Ok(()) };
+        if self.status()?.0 != HELD || rustix::fs::rmdir(to).is_ok() || !is_top {
+            return Ok(());
+        }
+        self.set_mode(own_mode)
     }
 
     /// A directory below, whose path may be longer than the system takes.

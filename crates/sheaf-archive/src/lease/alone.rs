@@ -1,7 +1,7 @@
 //! Commands that change the log itself: nobody may write to the archive meanwhile.
 use super::Removal;
 use crate::archive::{Archive, ArchiveError};
-use crate::catalog::{CatalogError, RestoredLog, drop_log_behind};
+use crate::catalog::{Catalog, CatalogError, RestoredLog, drop_log_behind};
 
 impl Archive {
     /// As [`drop_log`](crate::drop_log), while no other command writes to the archive.
@@ -10,6 +10,7 @@ impl Archive {
     /// As [`drop_log`](crate::drop_log); where another command writes or removes.
     pub fn drop_log(&self, from: u64, dry_run: bool) -> Result<u64, ArchiveError> {
         let _alone = self.alone(dry_run)?;
+        Catalog::check_restored(self.store())?;
         let known = self.catalog().applied()?;
         Ok(drop_log_behind(self.store(), known, from, dry_run)?)
     }
@@ -31,6 +32,7 @@ impl Archive {
     /// When something of that is there, the store or the catalog cannot be used, or another command writes or removes.
     pub fn forget_lost(&self, from: u64, dry_run: bool) -> Result<u64, ArchiveError> {
         let _alone = self.alone(dry_run)?;
+        Catalog::check_restored(self.store())?;
         let mut catalog = self.catalog();
         match catalog.restore_log(self.store(), true) {
             Err(CatalogError::Gone { number, last, .. }) if number == from => {

@@ -67,6 +67,7 @@ impl LocalStore {
                 errno: Errno::NOTEMPTY,
             });
         }
+        check_own_rights(here)?;
         for part in [OBJECTS, UNNAMED] {
             make_directories(&here.join(part), mode_below(here, Mode::RWXU)).map_err(failed)?;
         }
@@ -167,7 +168,7 @@ impl LocalStore {
             return Ok(());
         }
         let doing = "is not written, as its files would lock the owner of this store out: write to it as its \
-                     owner, or have the default access control list of its directories name that user";
+                     owner, or have the default access control list of its directories give that user rwx";
         Err(StoreError { place: path.display().to_string(), doing, errno: Errno::PERM })
     }
 
@@ -214,7 +215,7 @@ pub(super) fn is_store_id(rest: &[u8]) -> bool {
     rest.is_empty() || id.is_some_and(|id| id.len() == 32 && id.iter().all(u8::is_ascii_hexdigit))
 }
 
-/// Whether a store is of a user who could not read what this one writes there.
+/// Whether a store is of a user who could not use what this one writes there.
 fn is_foreign(directory: &Path) -> io::Result<bool> {
     let objects = directory.join(OBJECTS);
     let (owner, own) = (objects.symlink_metadata()?.uid(), rustix::process::geteuid());
@@ -232,37 +233,73 @@ fn is_foreign(directory: &Path) -> io::Result<bool> {
         // What others than root write is theirs alone, and they may be one user of several names (NFS).
         return Ok(own.is_root());
     }
-    Ok(!lets_read(&list[..bytes], owner))
+    Ok(!lets_use(&list[..bytes], owner))
 }
 
 /// The access control list that what is made in a directory gets.
 const DEFAULT_LIST: &str = "system.posix_acl_default";
 const LIST_BYTES_MAX: usize = 1024;
 
-/// Whether an access control list lets a user read what others make (`linux/posix_acl_xattr.h`), directories included:
-/// an entry of the user's own decides. Where there is none, a group that is named does which the user is in.
-fn lets_read(list: &[u8], user: u32) -> bool {
+/// What an access control list says, by the tags of its entries (`linux/posix_acl_xattr.h`).
+struct AccessEntry {
+    tag: u16,
+    rights: u16,
+    id: u32,
+}
+
+impl AccessEntry {
+    const OWNER: u16 = 0x01;
     const USER: u16 = 0x02;
     const GROUP: u16 = 0x08;
     const MASK: u16 = 0x10;
-    /// To read, and to enter directories.
-    const READ: u16 = 5;
-    let number = |bytes: &[u8]| u16::from_le_bytes([bytes[0], bytes[1]]);
-    let entries = list.get(4..).unwrap_or_default().chunks_exact(8).map(|entry| {
-        let id = entry[4..].first_chunk().map_or(u32::MAX, |id| u32::from_le_bytes(*id));
-        (number(entry), number(&entry[2..]), id)
-    });
-    let of = |tag| entries.clone().filter(move |entry| entry.0 == tag);
-    let mask = of(MASK).next().map_or(READ, |entry| entry.1);
-    let rights = match of(USER).find(|entry| entry.2 == user) {
-        Some(entry) => entry.1,
+    /// To read, to write, and to enter directories.
+    const ALL: u16 = 7;
+
+    fn all(list: &[u8]) -> Vec<Self> {
+        let number = |bytes: &[u8]| u16::from_le_bytes([bytes[0], bytes[1]]);
+        let entries = list.get(4..).unwrap_or_default().chunks_exact(8);
+        let entry = |entry: &[u8]| Self {
+            tag: number(entry),
+            rights: number(&entry[2..]),
+            id: entry[4..].first_chunk().map_or(u32::MAX, |id| u32::from_le_bytes(*id)),
+        };
+        entries.map(entry).collect()
+    }
+}
+
+/// Whether an access control list lets a user read and write what others make, directories included: an entry of the
+/// user's own decides. Where there is none, a group that is named does which the user is in.
+fn lets_use(list: &[u8], user: u32) -> bool {
+    let entries = AccessEntry::all(list);
+    let of = |tag| entries.iter().filter(move |entry| entry.tag == tag);
+    let mask = of(AccessEntry::MASK).next().map_or(AccessEntry::ALL, |entry| entry.rights);
+    let has_all = |entry: &AccessEntry| entry.rights & mask & AccessEntry::ALL == AccessEntry::ALL;
+    match of(AccessEntry::USER).find(|entry| entry.id == user) {
+        Some(entry) => has_all(entry),
         None => {
             let groups = groups_of(user);
             let is_own = |id| groups.as_ref().is_none_or(|groups| groups.contains(&id));
-            of(GROUP).filter(|entry| is_own(entry.2)).fold(0, |rights, entry| rights | entry.1)
+            // One group has to give all: the kernel puts nothing together.
+            of(AccessEntry::GROUP).any(|entry| is_own(entry.id) && has_all(entry))
         }
+    }
+}
+
+/// That whoever makes something in a directory may use it.
+fn check_own_rights(directory: &Path) -> Result<(), StoreError> {
+    let mut list = [0; LIST_BYTES_MAX];
+    // Where there is none, or it cannot be read, what is made says more.
+    let bytes = rustix::fs::getxattr(directory, DEFAULT_LIST, &mut list[..]).unwrap_or(0);
+    let own = AccessEntry::all(&list[..bytes]);
+    let is_kept_out = |entry: &AccessEntry| {
+        entry.tag == AccessEntry::OWNER && entry.rights & AccessEntry::ALL != AccessEntry::ALL
     };
-    rights & mask & READ == READ
+    if !own.iter().any(is_kept_out) {
+        return Ok(());
+    }
+    let doing = "is not made a store, as its default access control list (getfacl) gives the owner of what is \
+                 made there too little: rwx are needed (setfacl -m d:u::rwx)";
+    Err(StoreError { place: directory.display().to_string(), doing, errno: Errno::ACCES })
 }
 
 /// The groups of a user; nothing where this machine does not know that user.

@@ -104,6 +104,13 @@ impl Store for StoppedStore {
     }
 }
 
+/// A store that stops after so many writes, and how many are left.
+pub fn stopping(at: &Path, left: i64, is_deaf: bool) -> (Arc<dyn Store>, Arc<AtomicI64>) {
+    let left = Arc::new(AtomicI64::new(left));
+    let store = LocalStore::create(at).unwrap();
+    (Arc::new(StoppedStore { store, left: left.clone(), is_deaf }), left)
+}
+
 /// An archive whose store stops after so many writes.
 pub fn archive(at: &Path, catalog: &str, left: i64, is_deaf: bool) -> (Archive, Arc<AtomicI64>) {
     archive_with(at, Catalog::open(&at.join(catalog)).unwrap(), left, is_deaf)
@@ -115,10 +122,8 @@ fn archive_with(
     left: i64,
     is_deaf: bool,
 ) -> (Archive, Arc<AtomicI64>) {
-    let left = Arc::new(AtomicI64::new(left));
-    let store = LocalStore::create(&at.join("store")).unwrap();
-    let store = StoppedStore { store, left: left.clone(), is_deaf };
-    (Archive::new(Arc::new(store), catalog).unwrap(), left)
+    let (store, left) = stopping(&at.join("store"), left, is_deaf);
+    (Archive::new(store, catalog).unwrap(), left)
 }
 
 pub const EVER: i64 = i64::MAX;

@@ -38,6 +38,7 @@ mod random_rounds;
 mod relay;
 mod remove;
 mod repack;
+mod restoring;
 mod resumed;
 mod round;
 mod s3;
