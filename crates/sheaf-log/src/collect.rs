@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 /// What is taken from a ring at once: others have their turn before it goes on.
-const RECORDS_MAX: usize = 64 << 10;
+const RECORDS_MAX: usize = 16 << 10;
 /// The clock's rate is measured over this at least: an error of 100 ns at either end is then five
 /// in a million.
 const RATE_TIME_MIN: Duration = Duration::from_millis(40);
@@ -46,6 +46,8 @@ pub struct Collected {
     pub lost: u64,
     /// Of those, operations for which there was no ring.
     pub unplaced: u64,
+    /// How often threads have waited for room since the last time, and how long together in ns.
+    pub waited: (u64, u64),
     /// Operations that later ones took the place of since the last time, in a flight recorder.
     pub overwritten: u64,
     /// TraceNames for which there was no room since the last time: their files have none.

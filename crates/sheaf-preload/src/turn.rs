@@ -19,6 +19,8 @@ const RECORDS: &CStr = c"SHEAF_TRACE_RECORDS";
 const THREADS: &CStr = c"SHEAF_TRACE_THREADS";
 /// Rings are overwritten, and held once an operation takes so many ticks; 0: none does.
 const FLIGHT: &CStr = c"SHEAF_TRACE_FLIGHT";
+/// How long a thread waits for room in its ring, in ms; otherwise not at all.
+const PATIENCE: &CStr = c"SHEAF_TRACE_PATIENCE_MS";
 /// An address that is none.
 const EFAULT: c_int = 14;
 /// An error of a device, or of what cannot say which it is.
@@ -286,6 +288,8 @@ fn options() -> SegmentOptions {
         Some(rings) => SegmentOptions { rings, ..sized },
         None => sized,
     };
+    let patience_ns = number_in(PATIENCE).unwrap_or(0).saturating_mul(1_000_000);
+    let sized = SegmentOptions { patience_ns, ..sized };
     match number_in(FLIGHT) {
         Some(slow) => SegmentOptions { full: Full::Overwrite, slow, ..sized },
         None => sized,

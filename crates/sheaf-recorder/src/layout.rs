@@ -154,6 +154,9 @@ pub(crate) struct SegmentHeader {
     pub slow: AtomicU64,
     /// Nothing is overwritten: what rings hold is wanted.
     pub held: AtomicU32,
+    /// How often its threads have waited for room, and how long together, in ns.
+    pub waits: AtomicU64,
+    pub waited_ns: AtomicU64,
 }
 
 const _: () = assert!(size_of::<SegmentHeader>() <= HEADER_BYTES);

@@ -10,7 +10,7 @@ use crate::op::IoOp;
 use crate::process_stat::ProcessStat;
 use crate::segment::{Full, SegmentOptions, boot};
 use crate::sys;
-use file::{RingState, RingWord, SegmentFile, Words};
+use file::{RingState, RingWord, SegmentFile, SegmentState, Words};
 use rings::Blocks;
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -116,6 +116,8 @@ pub struct Read {
     pub names_lost: u64,
     /// Operations that found no ring, in all.
     pub unplaced: u64,
+    /// How often threads have waited for room, and how long together in ns, in all.
+    pub waited: (u64, u64),
     /// Rings in use that were not looked at, as there are more than may be ([`TakeLimits::rings`]).
     pub unread_rings: u32,
     /// More is there than was asked for.
@@ -383,8 +385,9 @@ impl Reader {
     /// [`Reader::take_while`], no more than these limits allow; where the names of records are more
     /// than that, no records.
     pub fn take_within(&mut self, limits: &TakeLimits, is_written: bool) -> Read {
-        let (used, unread_rings, unplaced) = self.begin_rings(limits.rings);
-        let mut read = Read { unplaced, unread_rings, ..Read::default() };
+        let (used, unread_rings, state) = self.begin_rings(limits.rings);
+        let (unplaced, waited) = (state.unplaced, (state.waits, state.waited_ns));
+        let mut read = Read { unplaced, waited, unread_rings, ..Read::default() };
         // Who names a file that another has told of does so after that one: so records are looked
         // for before names, and taken after them.
         let mut states: Vec<RingState> =
@@ -512,15 +515,15 @@ impl Reader {
     }
 
     /// Looks which rings there are by now, no more than so many; gives how many, how many more there
-    /// are, and how many operations found none.
-    fn begin_rings(&mut self, rings_max: usize) -> (u32, u32, u64) {
+    /// are, and what the segment says of itself.
+    fn begin_rings(&mut self, rings_max: usize) -> (u32, u32, SegmentState) {
         let state = self.file.state();
         let used = state.used.min(self.options.rings);
         for at in self.taken.len()..(used as usize).min(rings_max) {
             self.begin_ring(at as u32, RingPlace::default());
         }
         let known = self.taken.len() as u32;
-        (known, used.saturating_sub(known), state.unplaced)
+        (known, used.saturating_sub(known), state)
     }
 
     /// A ring is taken from where it was released, or from `place` if that is further.
@@ -581,6 +584,7 @@ fn header_of(header: &[u8]) -> Result<(SegmentOptions, Process, [u64; 2]), Damag
         records: words.u32(offset_of!(SegmentHeader, records)),
         names_bytes: words.u32(offset_of!(SegmentHeader, names_bytes)),
         full,
+        patience_ns: 0,
         slow: words.u64(offset_of!(SegmentHeader, slow)),
     };
     if !options.are_sound() || words.u32(offset_of!(SegmentHeader, used)) > options.rings {

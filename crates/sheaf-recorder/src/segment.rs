@@ -48,6 +48,9 @@ pub struct SegmentOptions {
     pub names_bytes: u32,
     /// What happens when they are not read in time.
     pub full: Full,
+    /// With [`Full::DropNewest`]: how long a thread waits for room before an operation is not kept, in ns. One that
+    /// nobody has made room for in that time waits no more until somebody has.
+    pub patience_ns: u64,
     /// With [`Full::Overwrite`]: an operation that takes so long, on [`TraceClock::best`], has the
     /// segment held as it is ([`Reader::hold`](crate::Reader::hold)). 0: none does.
     pub slow: u64,
@@ -60,6 +63,7 @@ impl Default for SegmentOptions {
             records: Self::RECORDS_USUAL,
             names_bytes: Self::RECORDS_USUAL * NAME_BYTES_OF_RECORD,
             full: Full::DropNewest,
+            patience_ns: 0,
             slow: 0,
         }
     }
@@ -325,6 +329,12 @@ impl TraceSegment {
     /// recorded by the same thread.
     pub fn unplaced(&self) {
         self.header().unplaced.fetch_add(1, Relaxed);
+    }
+
+    /// A thread has waited for room.
+    pub(crate) fn waited(&self, ns: u64) {
+        self.header().waits.fetch_add(1, Relaxed);
+        self.header().waited_ns.fetch_add(ns, Relaxed);
     }
 
     /// Whether what rings hold is wanted as it is.

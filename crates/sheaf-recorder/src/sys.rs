@@ -28,6 +28,7 @@ mod number {
     pub const MMAP: usize = 9;
     pub const MUNMAP: usize = 11;
     pub const MADVISE: usize = 28;
+    pub const NANOSLEEP: usize = 35;
     pub const GETPID: usize = 39;
     pub const FCNTL: usize = 72;
     pub const GETUID: usize = 102;
@@ -58,6 +59,7 @@ mod number {
     pub const PREAD: usize = 67;
     pub const PWRITE: usize = 68;
     pub const READLINKAT: usize = 78;
+    pub const NANOSLEEP: usize = 101;
     pub const SIGALTSTACK: usize = 132;
     pub const GETPID: usize = 172;
     pub const GETPPID: usize = 173;
@@ -562,6 +564,21 @@ pub fn clock_ns(clock: i32) -> u64 {
     // SAFETY: the time is written there; the clocks named here are in every kernel.
     unsafe { clock_gettime(clock, &mut time) };
     time.seconds as u64 * 1_000_000_000 + time.nanos as u64
+}
+
+/// Waits for less than a second, or until a signal comes.
+///
+/// # Errors
+/// As the kernel says.
+pub fn sleep(nanos: u64) -> Result<(), KernelError> {
+    const EINTR: KernelError = KernelError(4);
+    let time = Timespec { seconds: 0, nanos: nanos.min(999_999_999) as i64 };
+    let at = &raw const time as usize;
+    // SAFETY: the time is read there.
+    match unsafe { call(number::NANOSLEEP, [at, 0, 0, 0, 0, 0]) } {
+        Err(EINTR) => Ok(()),
+        slept => slept.map(drop),
+    }
 }
 
 /// The beginning of a file, as far as there is room: of the small ones in /proc.

@@ -76,6 +76,10 @@ pub struct RingWriter<'a> {
     /// Of a ring that is overwritten: an operation that takes so long is wanted with what was before.
     slow: u64,
     untold: u64,
+    /// How long it waits for room, in ns.
+    patience_ns: u64,
+    /// Where the reader was when it had waited so long in vain: records and bytes of names.
+    stuck_at: Option<(u64, u64)>,
 }
 
 impl<'a> RingWriter<'a> {
@@ -97,6 +101,8 @@ impl<'a> RingWriter<'a> {
                 slow => slow,
             },
             untold: line.untold.load(Relaxed),
+            patience_ns: segment.options.patience_ns,
+            stuck_at: None,
         };
         writer.tail = writer.reader_line().tail.load(Acquire).min(writer.head);
         writer
@@ -136,7 +142,10 @@ impl<'a> RingWriter<'a> {
     /// Records an operation, or counts that it could not be kept.
     #[inline]
     pub fn put(&mut self, event: &IoEvent) {
-        if !self.has_room(1) && !self.sees_room(1) {
+        let has_room = self.has_room(1)
+            || self.sees_room(1)
+            || self.wait_for(|writer| writer.sees_room(1).then_some(())).is_some();
+        if !has_room {
             return self.lose(event.begun, event.ended);
         }
         // The record of a loss comes first, so it stands where the lost operations would be.
@@ -150,6 +159,33 @@ impl<'a> RingWriter<'a> {
     fn has_room(&self, more: u64) -> bool {
         self.head + more - self.tail <= self.mask + 1
             && ((self.head & self.mask) + more).min(self.mask + 1) <= self.there
+    }
+
+    /// Waits until a reader has made room, or as long as may be.
+    #[cold]
+    fn wait_for<T>(&mut self, mut room: impl FnMut(&mut Self) -> Option<T>) -> Option<T> {
+        const PAUSE_NS: u64 = 50_000;
+        if self.patience_ns == 0 || self.overwrites || self.stuck_at == Some(self.read_to()) {
+            return None;
+        }
+        let now = || sys::clock_ns(sys::CLOCK_MONOTONIC_RAW);
+        let (begun, mut found) = (now(), None);
+        // What may not be asked of the kernel is not waited for.
+        while sys::sleep(PAUSE_NS).is_ok() {
+            found = room(self);
+            if found.is_some() || now() - begun >= self.patience_ns {
+                break;
+            }
+        }
+        self.stuck_at = if found.is_some() { None } else { Some(self.read_to()) };
+        self.segment.waited(now() - begun);
+        found
+    }
+
+    /// How far the reader is.
+    fn read_to(&self) -> (u64, u64) {
+        let line = self.reader_line();
+        (line.tail.load(Acquire), line.names_tail.load(Acquire))
     }
 
     /// Looks how far the reader is by now.
@@ -327,6 +363,20 @@ impl<'a> RingWriter<'a> {
         self.tell_as(number, NAME_PART, [&directory.to_ne_bytes(), path])
     }
 
+    /// Where a name of so many bytes goes: behind all that were told, and behind what is passed over.
+    fn name_place(&self, need: u64) -> Option<(u64, u64)> {
+        let bytes = u64::from(self.segment.options.names_bytes);
+        let head = self.line().names_head.load(Relaxed);
+        let tail = self.reader_line().names_tail.load(Acquire).min(head);
+        // A name is never broken at the end: what is left there is passed over. So is what is left where all
+        // was read: as long as names are read in time, only the beginning has memory.
+        let at = head % bytes;
+        let left = bytes - at;
+        let is_all_read = head == tail && at >= NAMES_AGAIN_BYTES.max(need);
+        let skip = if left < need || is_all_read { left } else { 0 };
+        (head + skip + need - tail <= bytes).then_some((head, skip))
+    }
+
     #[expect(unsafe_code, reason = "names lie behind a ring's records")]
     fn tell_as(&mut self, number: u64, kind: u32, [first, rest]: [&[u8]; 2]) -> bool {
         let len = first.len() + rest.len();
@@ -334,21 +384,15 @@ impl<'a> RingWriter<'a> {
             self.lose_name();
             return false;
         }
-        let bytes = u64::from(self.segment.options.names_bytes);
         let need = (NAME_HEADER_BYTES + len.next_multiple_of(8)) as u64;
-        let (head, tail) =
-            (self.line().names_head.load(Relaxed), self.reader_line().names_tail.load(Acquire));
-        let tail = tail.min(head);
-        // A name is never broken at the end: what is left there is passed over. So is what is left where all
-        // was read: as long as names are read in time, only the beginning has memory.
-        let at = head % bytes;
-        let left = bytes - at;
-        let is_all_read = head == tail && at >= NAMES_AGAIN_BYTES.max(need);
-        let skip = if left < need || is_all_read { left } else { 0 };
-        if head + skip + need - tail > bytes {
+        let place = self.name_place(need);
+        let Some((head, skip)) = place.or_else(|| self.wait_for(|writer| writer.name_place(need)))
+        else {
             self.lose_name();
             return false;
-        }
+        };
+        let bytes = u64::from(self.segment.options.names_bytes);
+        let at = head % bytes;
         let records = self.segment.options.records as usize;
         // What is passed over is marked at its beginning.
         let end = if skip > 0 { (at + 8).max(need) } else { at + need };

@@ -1,5 +1,6 @@
 //! `sheaf-trace`, the program behind `sheaf trace`: records the I/O of programs, and reports it.
 mod export;
+mod filter;
 mod record;
 mod recover;
 mod replay;
@@ -143,6 +144,13 @@ fn check_hosts(command: &TraceCommand, global: &GlobalArgs) -> Result<()> {
 
 /// The rows of a trace; none for one of a program in which nothing was seen.
 fn open(trace: &Path, info: Option<&TraceInfo>) -> Result<Option<StoreReader>> {
+    if info.is_some_and(|info| info.is_summary && info.ended_ns != 0) {
+        let text = format!(
+            "{} has what its operations add up to, and none of them (record --summary): sheaf trace report prints it",
+            trace.display()
+        );
+        return Err(Stop::usage(printable(&text)).into());
+    }
     if trace.is_dir() && TraceStore::has_no_file(trace)? {
         // Of a flight recorder; in its spool, if there is one, is how far it was.
         if let Some(mut text) = snapshots(trace)? {

@@ -5,6 +5,7 @@ pub(super) mod parts;
 pub(super) mod places;
 mod served;
 
+use crate::filter::FilterArgs;
 use anyhow::{Context, Result};
 use clap::Args;
 use sheaf_cli::exit::{Exit, Stop, io_text};
@@ -12,8 +13,8 @@ use sheaf_cli::options::GlobalArgs;
 use sheaf_cli::output::{self, printable};
 use sheaf_session::config::own_name;
 use sheaf_trace::{
-    BlindSpot, FLIGHT_VARIABLE, KernelTrace, PartLimits, RecordTotals, Recording,
-    SEGMENTS_VARIABLE, SegmentOptions, TraceInfo, blind_spot, unplaced_words,
+    BlindSpot, FLIGHT_VARIABLE, KernelTrace, PartLimits, RecordTotals, Recording, RecordingOptions,
+    SEGMENTS_VARIABLE, SegmentOptions, TraceInfo, blind_spot, units, unplaced_words,
 };
 use std::ffi::OsString;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -25,6 +26,10 @@ use std::time::{Duration, SystemTime};
 const RECORDS_VARIABLE: &str = "SHEAF_TRACE_RECORDS";
 /// How many of its threads have a ring at once.
 const THREADS_VARIABLE: &str = "SHEAF_TRACE_THREADS";
+/// How long a thread waits for room in its ring, in ms.
+const PATIENCE_VARIABLE: &str = "SHEAF_TRACE_PATIENCE_MS";
+/// The same, where nobody says otherwise.
+const PATIENCE_MS: u64 = 1000;
 /// What AddressSanitizer reads.
 const SANITIZER_VARIABLE: &str = "ASAN_OPTIONS";
 /// What tells the loader to load it.
@@ -83,6 +88,11 @@ pub struct RecordArgs {
         value_parser = clap::value_parser!(u32).range(1..=i64::from(SegmentOptions::RINGS_MAX)))]
     pub threads: u32,
 
+    /// What a thread does that finds no room for an operation: `block` waits until there is some, `block=MS` so long at
+    /// most, and `drop` loses the operation, which is counted [default: block=1000; drop with --served]
+    #[arg(long, value_name = "WHAT", value_parser = when_full, conflicts_with_all = ["kernel", "flight"])]
+    pub when_full: Option<WhenFull>,
+
     /// Record for sheaf trace serve, which takes it from this host into a trace of many
     #[arg(long, conflicts_with = "output")]
     pub served: bool,
@@ -105,6 +115,13 @@ pub struct RecordArgs {
     )]
     pub kernel_buffer: u64,
 
+    /// Keep what the operations add up to (the report), and none of them: in memory that does not grow with them
+    #[arg(long, conflicts_with_all = ["served", "flight"])]
+    pub summary: bool,
+
+    #[command(flatten)]
+    pub filter: FilterArgs,
+
     #[command(flatten)]
     pub flight: flight::FlightArgs,
 
@@ -114,6 +131,28 @@ pub struct RecordArgs {
     /// The program and its arguments
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     pub command: Vec<OsString>,
+}
+
+/// What a thread does that finds no room.
+#[derive(Clone, Copy, Debug)]
+pub struct WhenFull {
+    patience_ms: u64,
+}
+
+/// `drop`, `block` or `block=MS`.
+fn when_full(text: &str) -> Result<WhenFull, String> {
+    const PATIENCE_MS_MAX: u64 = 3_600_000;
+    let patience_ms = match (text, text.strip_prefix("block=")) {
+        ("drop", _) => 0,
+        ("block", _) => PATIENCE_MS_MAX,
+        (_, Some(ms)) => ms
+            .parse()
+            .ok()
+            .filter(|ms| (1..=PATIENCE_MS_MAX).contains(ms))
+            .ok_or("milliseconds are a number from 1 to 3600000")?,
+        _ => return Err("say drop, block or block=MS".to_owned()),
+    };
+    Ok(WhenFull { patience_ms })
 }
 
 /// Runs the program, and ends with its exit code.
@@ -138,6 +177,14 @@ pub fn run(args: &RecordArgs, global: &GlobalArgs) -> Result<Exit> {
         places::check_limits(records, args.threads)?;
     }
     let args = &RecordArgs { records: Some(records), ..args.clone() };
+    let filter = args.filter.filter()?;
+    if !filter.is_open() && (args.served || args.flight.flight) {
+        let text = format!(
+            "{filter}: with --served it is sheaf trace serve that keeps some operations alone, and a flight recorder \
+             keeps all of a short time"
+        );
+        return Err(Stop::usage(printable(&text)).into());
+    }
     // A program that may be run and not be read is not looked into.
     let blind = || blind_spot(&program).unwrap_or_default();
     if args.served {
@@ -196,12 +243,15 @@ fn record(
     sheaf_trace::note_trace(segments.path(), store).context("nothing was run")?;
     let mut command = Command::new(program);
     command.arg0(&args.command[0]).args(&args.command[1..]);
-    let parts = args.parts.limits();
+    let filter = args.filter.filter()?;
+    (info.filter, info.is_summary) =
+        ((!filter.is_open()).then(|| filter.to_string()), args.summary);
+    let options = RecordingOptions { parts: args.parts.limits(), filter, is_summary: args.summary };
     let mut _held = None;
     let recording = match by {
-        RecordBy::Kernel(kernel) => Recording::begin_kernel(kernel, store, &info.host, parts)?,
+        RecordBy::Kernel(kernel) => Recording::begin_kernel(kernel, store, &info.host, &options)?,
         RecordBy::Preload(library, blind) => {
-            let recording = Recording::begin(segments.path(), store, &info.host, parts)?;
+            let recording = Recording::begin(segments.path(), store, &info.host, &options)?;
             tell_blind(program, blind.as_ref(), &mut info);
             if may_preload(blind.as_ref()) {
                 _held = library.hold()?;
@@ -236,6 +286,11 @@ fn record(
     info.exit_code = Some(code);
     info.buffers = None;
     note(&mut info, &totals);
+    if let Some(summary) = &totals.summary
+        && let Err(error) = TraceInfo::write_summary(store, summary)
+    {
+        info.missing.push(error.to_string());
+    }
     // The program's end is told in any case.
     if let Err(error) = info.write(store) {
         output::tell(format_args!("sheaf: {}", printable(&error.to_string())));
@@ -275,6 +330,9 @@ fn set_preload(
         command.env(RECORDS_VARIABLE, records.to_string());
     }
     command.env(THREADS_VARIABLE, args.threads.to_string());
+    let usual = if args.served { 0 } else { PATIENCE_MS };
+    let patience_ms = args.when_full.map_or(usual, |when| when.patience_ms);
+    command.env(PATIENCE_VARIABLE, patience_ms.to_string());
     command.env_remove(FLIGHT_VARIABLE);
     command.env(SANITIZER_VARIABLE, sanitizer_options(std::env::var_os(SANITIZER_VARIABLE)));
     Ok(())
@@ -316,6 +374,7 @@ pub(super) fn note_totals(info: &mut TraceInfo, totals: &RecordTotals) {
     info.lost = totals.lost;
     info.unplaced = totals.unplaced;
     info.overwritten = totals.overwritten;
+    (info.waited, info.filtered) = (totals.waited, totals.filtered);
     info.unwritten = totals.unwritten;
     info.names_lost = totals.names_lost;
     info.unnamed = totals.unnamed;
@@ -388,8 +447,25 @@ pub(super) fn tell(info: &TraceInfo, store: &Path) {
     if info.removed.parts > 0 {
         output::tell(format_args!("sheaf: {}", info.removed.sentence()));
     }
+    if info.waited.0 > 0 {
+        let (times, time) = (info.waited.0, units::time(info.waited.1));
+        let times = if times == 1 { "once".to_owned() } else { format!("{times} times") };
+        output::tell(format_args!(
+            "sheaf: threads waited {times}, {time} together, until there was room for what they did \
+             (--when-full drop loses it, --records N keeps more)"
+        ));
+    }
+    if let Some(filter) = info.filter.as_ref().filter(|_| info.filtered > 0) {
+        let filter = printable(filter);
+        output::tell(format_args!("sheaf: {} operations were left out ({filter})", info.filtered));
+    }
     let path = printable(&store.display().to_string());
-    let operations = if info.operations == 1 { "operation is" } else { "operations are" };
+    let operations = match (info.is_summary, info.operations == 1) {
+        (false, true) => "operation is",
+        (false, false) => "operations are",
+        (true, true) => "operation is summed up",
+        (true, false) => "operations are summed up",
+    };
     output::tell(format_args!(
         "sheaf: {} {operations} in {path}; sheaf trace report {path}",
         info.operations

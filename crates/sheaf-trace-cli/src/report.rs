@@ -1,10 +1,12 @@
 //! `sheaf trace report`: what a trace tells.
 use super::whole;
+use crate::filter::FilterArgs;
 use anyhow::{Context, Result};
 use clap::Args;
 use sheaf_cli::exit::{Exit, Stop};
 use sheaf_cli::options::GlobalArgs;
 use sheaf_cli::output::{self, Records, printable};
+use sheaf_trace::served::RowFilter;
 use sheaf_trace::{
     RemovedParts, ReportData, ReportOptions, TraceInfo, TraceNames, TraceReport, TracedRun,
 };
@@ -23,6 +25,7 @@ const COLUMNS_MAX: usize = 160;
 Examples:
   sheaf trace report tar.trace
   sheaf trace report --html tar.html tar.trace
+  sheaf trace report --path '/scratch/**' --op write tar.trace
   sheaf trace report --json tar.trace | jq .report.findings")]
 pub struct ReportArgs {
     /// The directory of a trace, or one of its files
@@ -33,12 +36,15 @@ pub struct ReportArgs {
     /// over nothing else
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub filter: FilterArgs,
 }
 
 /// Prints the report, or writes its page.
 pub fn run(args: &ReportArgs, global: &GlobalArgs) -> Result<Exit> {
     args.html.as_deref().map_or(Ok(()), check_page)?;
-    let (report, damaged) = make(super::directory(&args.trace))?;
+    let (report, damaged) = make(super::directory(&args.trace), &args.filter.filter()?)?;
     if let Some(path) = &args.html {
         std::fs::write(path, report.to_html())
             .with_context(|| printable(&path.display().to_string()))?;
@@ -77,17 +83,30 @@ fn check_page(path: &Path) -> Result<()> {
 }
 
 /// The report of a trace, and what of it could not be read.
-fn make(trace: &Path) -> Result<(ReportData, Vec<String>)> {
+fn make(trace: &Path, filter: &RowFilter) -> Result<(ReportData, Vec<String>)> {
     let info = if trace.is_dir() { TraceInfo::read(trace)? } else { None };
     let mut damaged = Vec::from_iter(whole(trace, info.as_ref())?);
+    if let Some(info) = &info
+        && let Some(data) = info.read_summary(trace)?
+    {
+        if !filter.is_open() {
+            let text =
+                format!("{}: of a summary no operations can be picked: {filter}", trace.display());
+            return Err(Stop::usage(printable(&text)).into());
+        }
+        return Ok((finished(data, Some(info), filter, &damaged), damaged));
+    }
     let (mut names, mut report) =
         (TraceNames::default(), TraceReport::new(ReportOptions::default()));
     let mut removed = info.as_ref().map(|info| info.removed).unwrap_or_default();
     if let Some(reader) = super::open(trace, info.as_ref())? {
         // More may have been removed since.
         removed = reader.removed();
+        let mut ready = filter.ready().map_err(Stop::usage)?;
         let unread = reader.read(&mut names, |row, names| {
-            report.add(row, names);
+            if filter.is_open() || ready.lets(row, names) {
+                report.add(row, names);
+            }
             Ok(())
         })?;
         damaged.extend(unread.iter().map(ToString::to_string));
@@ -96,16 +115,31 @@ fn make(trace: &Path) -> Result<(ReportData, Vec<String>)> {
         report.know_losses(info.lost.saturating_sub(removed.lost), info.unwritten);
     }
     let mut data = report.finish(&names);
-    damaged.extend(gone(&data, info.as_ref(), removed));
+    if filter.is_open() {
+        damaged.extend(gone(&data, info.as_ref(), removed));
+    }
     data.removed = removed;
-    data.run = info.as_ref().and_then(run_of);
-    data.filter = info.as_ref().and_then(|info| info.filter.clone());
-    data.notes.extend(info.into_iter().flat_map(|info| info.missing));
     if trace.is_dir() {
         data.notes.extend(super::snapshots(trace)?);
     }
+    Ok((finished(data, info.as_ref(), filter, &damaged), damaged))
+}
+
+/// With what is known of the recording.
+fn finished(
+    mut data: ReportData,
+    info: Option<&TraceInfo>,
+    filter: &RowFilter,
+    damaged: &[String],
+) -> ReportData {
+    data.run = info.and_then(run_of);
+    let recorded = info.and_then(|info| info.filter.clone());
+    let own = (!filter.is_open()).then(|| filter.to_string());
+    let both: Vec<String> = recorded.into_iter().chain(own).collect();
+    data.filter = (!both.is_empty()).then(|| both.join(" "));
+    data.notes.extend(info.into_iter().flat_map(|info| info.missing.clone()));
     data.notes.extend(damaged.iter().cloned());
-    Ok((data, damaged))
+    data
 }
 
 /// What was run: of a trace of many hosts the command is not what was recorded.

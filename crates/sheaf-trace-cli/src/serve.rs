@@ -2,6 +2,7 @@
 mod meanwhile;
 pub mod rounds;
 
+use super::filter::FilterArgs;
 use super::record::parts::PartArgs;
 use super::{record, times};
 use anyhow::Result;
@@ -54,17 +55,8 @@ pub struct TraceServeArgs {
     #[arg(value_parser = clap::value_parser!(u64).range(10..=3_600_000))]
     pub period: u64,
 
-    /// Keep operations on these paths alone: *, ** and ? as in a shell
-    #[arg(long, value_name = "PATTERN")]
-    pub path: Vec<String>,
-
-    /// Keep these operations alone: open, read, write, stat, ...
-    #[arg(long, value_name = "NAME")]
-    pub op: Vec<String>,
-
-    /// Keep operations that took at least so many microseconds
-    #[arg(long, value_name = "MICROSECONDS", default_value_t = 0)]
-    pub min_us: u32,
+    #[command(flatten)]
+    pub filter: FilterArgs,
 
     /// Take from the programs that this user has recorded, by name or number: only root may name
     /// another
@@ -114,16 +106,6 @@ fn keep_bytes(text: &str) -> Result<u64, String> {
 }
 
 impl TraceServeArgs {
-    fn filter(&self) -> Result<RowFilter> {
-        let filter = RowFilter {
-            paths: self.path.clone(),
-            ops: self.op.clone(),
-            duration_ns: i64::from(self.min_us) * 1000,
-        };
-        filter.check().map_err(Stop::usage)?;
-        Ok(filter)
-    }
-
     fn keep(&self) -> KeepLimits {
         let hours = |hours: u32| Duration::from_secs(u64::from(hours) * 3600);
         KeepLimits { bytes_max: self.keep, time_max: self.keep_hours.map(hours) }
@@ -132,7 +114,7 @@ impl TraceServeArgs {
 
 /// Serves until it is to end.
 pub fn run(args: &TraceServeArgs, global: &GlobalArgs) -> Result<Exit> {
-    let filter = args.filter()?;
+    let filter = args.filter.filter()?;
     let mut meanwhile = match Meanwhile::find(&args.command) {
         Ok(meanwhile) => meanwhile,
         Err((code, text)) => {
@@ -205,22 +187,13 @@ async fn take(
     Ok(ended.and_then(|(_, code)| code))
 }
 
-fn told(filter: &RowFilter) -> String {
-    let mut told: Vec<String> = filter.paths.iter().map(|path| format!("--path {path}")).collect();
-    told.extend(filter.ops.iter().map(|op| format!("--op {op}")));
-    if filter.duration_ns > 0 {
-        told.push(format!("--min-us {}", filter.duration_ns / 1000));
-    }
-    told.join(" ")
-}
-
 /// The directory of the trace: one that is begun, or one that was served into before.
 fn open_store(
     args: &TraceServeArgs,
     hosts: String,
     keeps: &RowFilter,
 ) -> Result<(ServedStore, TraceInfo, bool)> {
-    let filter = (!keeps.is_open()).then(|| told(keeps));
+    let filter = (!keeps.is_open()).then(|| keeps.to_string());
     let path = args.output.as_path();
     let before = if path.is_dir() { TraceInfo::read(path)? } else { None };
     let mut info = before.filter(|info| info.is_served).unwrap_or_default();

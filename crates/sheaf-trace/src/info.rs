@@ -1,5 +1,6 @@
 //! What is known of a trace beside its operations.
 use crate::parts::RemovedParts;
+use crate::report::{REPORT_VERSION, ReportData};
 use serde::{Deserialize, Serialize};
 use sheaf_log::files::{open, remove};
 use sheaf_log::{ServedHost, TraceError};
@@ -112,6 +113,8 @@ pub struct TraceInfo {
     pub lost: u64,
     /// Of those, operations for which there was no ring.
     pub unplaced: u64,
+    /// How often its threads have waited until there was room, and how long together in ns.
+    pub waited: (u64, u64),
     /// Operations that later ones took the place of: of a flight recorder.
     pub overwritten: u64,
     /// Why a flight recorder's memory was kept.
@@ -140,11 +143,53 @@ pub struct TraceInfo {
     pub served: Vec<ServedHost>,
     /// What was to be kept alone, as it was said; all else is not in it.
     pub filter: Option<String>,
+    /// Operations that this did not let through.
+    pub filtered: u64,
+    /// It is what its operations add up to, and has none of them.
+    pub is_summary: bool,
     /// What is missing, in words.
     pub missing: Vec<String>,
 }
 
+/// The file of a trace that has what its operations add up to, and none of them.
+const SUMMARY_FILE: &str = "summary.json";
+/// Bytes of it at most.
+const SUMMARY_BYTES_MAX: u64 = 256 << 20;
+
 impl TraceInfo {
+    /// Puts what the operations of a trace add up to into its directory.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write_summary(directory: &Path, summary: &ReportData) -> Result<(), TraceError> {
+        let path = directory.join(SUMMARY_FILE);
+        let text =
+            serde_json::to_vec(summary).map_err(|error| TraceError::damaged(&path, error))?;
+        let made = File::options().write(true).create_new(true).open(&path);
+        let written =
+            made.and_then(|mut file| file.write_all(&text).and_then(|()| file.sync_all()));
+        written.map_err(TraceError::io(&path))
+    }
+
+    /// What the operations of a trace add up to, where it has none of them.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is none.
+    pub fn read_summary(&self, directory: &Path) -> Result<Option<ReportData>, TraceError> {
+        if !self.is_summary {
+            return Ok(None);
+        }
+        let path = directory.join(SUMMARY_FILE);
+        let (mut text, file) = (Vec::new(), open(&path)?);
+        file.take(SUMMARY_BYTES_MAX).read_to_end(&mut text).map_err(TraceError::io(&path))?;
+        let summary: ReportData =
+            serde_json::from_slice(&text).map_err(|error| TraceError::damaged(&path, error))?;
+        if summary.version != REPORT_VERSION {
+            return Err(TraceError::damaged(&path, "another Sheaf has made it"));
+        }
+        Ok(Some(summary))
+    }
+
     /// Puts it into the directory of the trace, over what was there: whoever reads it, and whenever
     /// this is killed, has either whole. Where there is no room for two it is written in place.
     ///

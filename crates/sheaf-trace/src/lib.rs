@@ -30,8 +30,8 @@ pub use parts::{KeepLimits, PartLimits, RemovedParts};
 pub use program::{BlindSpot, blind_spot};
 pub use reader::{NAME_BYTES_MAX, OTHER_NAME, PARTS_OPEN_MAX, StoreReader};
 pub use record::{
-    BUFFERS_PREFIX, BuffersLock, PRELOAD_FILE, RecordTotals, Recording, RecordingEnd, lock_buffers,
-    recover,
+    BUFFERS_PREFIX, BuffersLock, PRELOAD_FILE, RecordTotals, Recording, RecordingEnd,
+    RecordingOptions, lock_buffers, recover,
 };
 pub use report::{
     AccessData, AccessPattern, CommonSize, DirectoryData, FailureData, FileData, FilesBeyond,

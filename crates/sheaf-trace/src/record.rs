@@ -9,9 +9,11 @@ use crate::convert::convert_spool;
 use crate::info::TraceInfo;
 use crate::kernel::{KernelCollector, KernelTrace};
 use crate::parts::{KeepLimits, PartKeeper, PartLimits, RemovedParts};
+use crate::report::{ReportData, ReportOptions, TraceReport};
 use rustix::fs::{FlockOperation, flock};
 use sheaf_log::collect::{DROPPED_FILE, DroppedSums, SourceState};
 use sheaf_log::files::{check_own, check_private, open, remove};
+use sheaf_log::served::{ReadyFilter, RowFilter};
 use sheaf_log::spool::{self, SpoolFacts, SpoolWriter};
 use sheaf_log::{Collected, Collector, TraceError, TraceNames, TraceRow};
 use std::fs::File;
@@ -55,6 +57,12 @@ pub struct RecordTotals {
     pub lost: u64,
     /// Of those, operations for which there was no ring.
     pub unplaced: u64,
+    /// How often threads have waited for room, and how long together in ns.
+    pub waited: (u64, u64),
+    /// Operations that the filter did not let through.
+    pub filtered: u64,
+    /// What the operations add up to, if that was to be kept alone.
+    pub summary: Option<Box<ReportData>>,
     /// Operations that later ones took the place of, in a flight recorder.
     pub overwritten: u64,
     /// Operations that were taken from rings and could not be written down.
@@ -82,6 +90,17 @@ pub struct RecordTotals {
     pub is_damaged: bool,
     /// Whether some of [`RecordTotals::rows`] is in no file yet, so that [`recover`] has to make one.
     pub is_unfinished: bool,
+}
+
+/// How something is recorded.
+#[derive(Debug, Clone, Default)]
+pub struct RecordingOptions {
+    /// When a file of the store is ended and another begun.
+    pub parts: PartLimits,
+    /// Which operations are kept.
+    pub filter: RowFilter,
+    /// What they add up to is kept, in [`RecordTotals::summary`], and none of them.
+    pub is_summary: bool,
 }
 
 /// A recording under way. Dropped, it goes on in the background until the process ends.
@@ -131,11 +150,11 @@ impl Recording {
         segments: &Path,
         store: &Path,
         host: &str,
-        parts: PartLimits,
+        options: &RecordingOptions,
     ) -> Result<Self, TraceError> {
         let lock = lock(store)?;
         let source = RowSource::Segments(Box::new(Collector::new(segments, host)?));
-        Self::go_on(source, TraceNames::default(), store, lock, (0, parts), WhenFull::Count)
+        Self::go_on(source, TraceNames::default(), store, lock, (0, options), WhenFull::Count)
     }
 
     /// Begins to write what the kernel tells into `store`, which is there.
@@ -146,12 +165,12 @@ impl Recording {
         kernel: KernelTrace,
         store: &Path,
         host: &str,
-        parts: PartLimits,
+        options: &RecordingOptions,
     ) -> Result<Self, TraceError> {
         let lock = lock(store)?;
         let mut names = TraceNames::default();
         let source = RowSource::Kernel(Box::new(KernelCollector::new(kernel, host, &mut names)));
-        Self::go_on(source, names, store, lock, (0, parts), WhenFull::Count)
+        Self::go_on(source, names, store, lock, (0, options), WhenFull::Count)
     }
 
     /// Goes on with spools from this number, and with the names that the collector's segments have.
@@ -160,9 +179,11 @@ impl Recording {
         names: TraceNames,
         store: &Path,
         lock: StoreLock,
-        (number, parts): (u32, PartLimits),
+        (number, options): (u32, &RecordingOptions),
         when_full: WhenFull,
     ) -> Result<Self, TraceError> {
+        let filter = options.filter.ready().map_err(|why| TraceError::damaged(store, why))?;
+        let summary = options.is_summary.then(|| TraceReport::new(ReportOptions::default()));
         let mut taker = SpoolTaker {
             spool: SpoolWriter::begin(
                 store,
@@ -174,7 +195,9 @@ impl Recording {
             source,
             names,
             begun: Instant::now(),
-            parts,
+            parts: options.parts,
+            filter,
+            summary,
             when_full,
             totals: RecordTotals::default(),
         };
@@ -193,7 +216,8 @@ impl Recording {
                 let (kept, damaged, error) =
                     storer.join().expect("the thread that stores has told its panic");
                 let mut totals = taker.totals;
-                totals.rows = kept;
+                totals.rows += kept;
+                totals.summary = taker.summary.map(|report| Box::new(report.finish(&taker.names)));
                 totals.damaged.extend(damaged);
                 totals.error = totals.error.take().or(error);
                 // What is still in spools is not lost: `recover` makes files of it.
@@ -268,8 +292,9 @@ pub fn recover(store: &Path) -> Result<RecordTotals, TraceError> {
     let mut collector = Collector::new(buffers, &info.host)?;
     collector.resume(states.into_iter().flatten().map(|(_, state)| state));
     let source = RowSource::Segments(Box::new(collector));
-    let parts = PartLimits::default();
-    let recording = Recording::go_on(source, names, store, lock, (next, parts), WhenFull::Keep)?;
+    let options = RecordingOptions { parts: PartLimits::default(), ..RecordingOptions::default() };
+    let (number, keep) = ((next, &options), WhenFull::Keep);
+    let recording = Recording::go_on(source, names, store, lock, number, keep)?;
     let mut totals = recording.finish_within(Duration::ZERO);
     totals.damaged.splice(..0, before.damaged);
     totals.is_damaged = before.is_damaged;
@@ -490,6 +515,10 @@ struct SpoolTaker {
     /// When the spool was begun, and when it is to be ended.
     begun: Instant,
     parts: PartLimits,
+    /// Which rows are kept.
+    filter: ReadyFilter,
+    /// What becomes of them, if they are not stored one by one.
+    summary: Option<TraceReport>,
     when_full: WhenFull,
     totals: RecordTotals,
 }
@@ -508,13 +537,13 @@ impl SpoolTaker {
         let mut pause = PAUSE_MIN;
         loop {
             let is_to_end = end.is_asked_for();
-            let collected = match self.source.collect(&mut self.names, is_to_end) {
+            let mut collected = match self.source.collect(&mut self.names, is_to_end) {
                 Ok(collected) => collected,
                 Err(error) => return self.fail(error),
             };
             let (more, rows) = (collected.more, collected.rows.len());
             self.note(&collected);
-            self.write(&collected);
+            self.write(&mut collected);
             // Without `release` the rows stay in the rings.
             if self.when_full == WhenFull::Keep && self.totals.error.is_some() {
                 self.totals.segments = self.source.seen();
@@ -531,9 +560,9 @@ impl SpoolTaker {
             // What is in the rings by now is taken even after the deadline.
             if is_over && !more {
                 match self.source.finish(&mut self.names) {
-                    Ok(collected) => {
+                    Ok(mut collected) => {
                         self.note(&collected);
-                        self.write(&collected);
+                        self.write(&mut collected);
                     }
                     Err(error) => self.fail(error),
                 }
@@ -558,7 +587,14 @@ impl SpoolTaker {
     }
 
     /// Appends to the spool, or counts what could not be: it is not kept anywhere else.
-    fn write(&mut self, collected: &Collected) {
+    fn write(&mut self, collected: &mut Collected) {
+        let rows = collected.rows.len();
+        self.filter.apply(&mut collected.rows, &self.names);
+        self.totals.filtered += (rows - collected.rows.len()) as u64;
+        if let Some(summary) = &mut self.summary {
+            self.totals.rows += collected.rows.len() as u64;
+            collected.rows.drain(..).for_each(|row| summary.add(&row, &self.names));
+        }
         if collected.rows.is_empty() && collected.sources.is_empty() {
             return;
         }
@@ -606,6 +642,8 @@ impl SpoolTaker {
         add(&mut totals.lost, collected.lost);
         add(&mut totals.unplaced, collected.unplaced);
         add(&mut totals.overwritten, collected.overwritten);
+        add(&mut totals.waited.0, collected.waited.0);
+        add(&mut totals.waited.1, collected.waited.1);
         add(&mut totals.names_lost, collected.names_lost);
         add(&mut totals.unnamed, collected.unnamed);
         totals.unseen.extend(collected.unseen.iter().cloned());

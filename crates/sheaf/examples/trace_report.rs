@@ -5,7 +5,7 @@
 //!     cargo run --example trace_report -- TRACE
 use sheaf::group::message::DataAggregation;
 use sheaf::trace::{
-    PartLimits, Recording, ReportOptions, StoreReader, TraceNames, TraceReport, record_own,
+    Recording, RecordingOptions, ReportOptions, StoreReader, TraceNames, TraceReport, record_own,
 };
 use sheaf::{Environment, Session};
 use std::error::Error;
@@ -38,7 +38,7 @@ fn record() -> Result<(), Box<dyn Error>> {
     std::fs::create_dir(&segments)?;
     std::fs::create_dir(&trace)?;
     record_own(&segments)?;
-    let recording = Recording::begin(&segments, &trace, "here", PartLimits::default())?;
+    let recording = Recording::begin(&segments, &trace, "here", &RecordingOptions::default())?;
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(read())?;
     let totals = recording.finish_within(PATIENCE);
     if let Some(error) = totals.error {

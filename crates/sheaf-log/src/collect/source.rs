@@ -48,6 +48,7 @@ pub(super) struct TraceSource {
     pub overwritten: u64,
     pub names_lost: u64,
     pub unplaced: u64,
+    waited: (u64, u64),
     /// Something was taken since the last release.
     pub is_taken: bool,
     /// What was taken since the last release.
@@ -132,6 +133,7 @@ impl TraceSource {
             unreleased: DroppedSums::default(),
             names_lost: state.names_lost,
             unplaced: state.unplaced,
+            waited: (0, 0),
         };
         source.close();
         source
@@ -251,6 +253,10 @@ impl TraceSource {
         self.unreleased.unwritten += read.records.len() as u64;
         self.unreleased.lost = self.unreleased.lost.saturating_add(lost.saturating_add(unplaced));
         into.unplaced = into.unplaced.saturating_add(unplaced);
+        // Whoever goes on where another was does not tell it again, nor what that had not told.
+        into.waited.0 = into.waited.0.saturating_add(read.waited.0.saturating_sub(self.waited.0));
+        into.waited.1 = into.waited.1.saturating_add(read.waited.1.saturating_sub(self.waited.1));
+        self.waited = read.waited;
         let overwritten = read.overwritten.saturating_sub(self.overwritten);
         into.overwritten = into.overwritten.saturating_add(overwritten);
         self.overwritten = read.overwritten;

@@ -8,8 +8,9 @@ use flate2::{Compression, Decompress, FlushDecompress, Status};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
-use sheaf_recorder::IoOp;
+use sheaf_recorder::{IO_LAYERS, IoLayer, IoOp};
 use sheaf_tree::filter::{Accumulator, Emit, Filter, FilterError, Input};
+use std::fmt;
 use std::io::Write;
 
 /// The most bytes of a batch before it is compressed.
@@ -27,8 +28,31 @@ pub struct RowFilter {
     pub paths: Vec<String>,
     /// These operations; all, if there are none.
     pub ops: Vec<String>,
+    /// Of these layers; of all, if there are none.
+    pub layers: Vec<String>,
     /// Those that took at least so long.
     pub duration_ns: i64,
+    /// One of so many of these, at random; all, if it is 0.
+    pub sample: u32,
+}
+
+/// As options say it.
+impl fmt::Display for RowFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = |option: &str, words: &[String]| -> Vec<String> {
+            words.iter().map(|word| format!("{option} {word}")).collect()
+        };
+        let mut told =
+            [of("--path", &self.paths), of("--op", &self.ops), of("--layer", &self.layers)]
+                .concat();
+        if self.duration_ns > 0 {
+            told.push(format!("--min-us {}", self.duration_ns / 1000));
+        }
+        if self.sample > 1 {
+            told.push(format!("--sample 1/{}", self.sample));
+        }
+        f.write_str(&told.join(" "))
+    }
 }
 
 /// A [`RowFilter`] with its patterns compiled, and which names of one [`TraceNames`] pass.
@@ -36,10 +60,15 @@ pub struct RowFilter {
 pub struct ReadyFilter {
     paths: Option<GlobSet>,
     ops: Vec<Vec<u8>>,
+    layers: Vec<Vec<u8>>,
     duration_ns: i64,
+    sample: u32,
     /// Whether names pass, by their numbers; ready for as many.
     paths_known: Vec<bool>,
     ops_known: Vec<bool>,
+    layers_known: Vec<bool>,
+    /// The number of the name of lost operations.
+    lost: Option<u32>,
 }
 
 impl RowFilter {
@@ -59,6 +88,10 @@ impl RowFilter {
         if let Some(op) = self.ops.iter().find(|op| !known.contains(&op.as_str())) {
             return Err(format!("--op: there is no operation {op:?}, but {}", known.join(", ")));
         }
+        let known = IO_LAYERS.map(IoLayer::word);
+        if let Some(layer) = self.layers.iter().find(|layer| !known.contains(&layer.as_str())) {
+            return Err(format!("--layer: there is no layer {layer:?}, but {}", known.join(", ")));
+        }
         self.ready().map(drop).map_err(|why| format!("--path: {why}"))
     }
 
@@ -73,10 +106,14 @@ impl RowFilter {
             set.add(glob.map_err(|error| error.to_string())?);
         }
         let paths = set.build().map_err(|error| error.to_string())?;
+        let words =
+            |words: &[String]| words.iter().map(|word| word.as_bytes().to_owned()).collect();
         Ok(ReadyFilter {
             paths: (!self.paths.is_empty()).then_some(paths),
-            ops: self.ops.iter().map(|op| op.as_bytes().to_owned()).collect(),
+            ops: words(&self.ops),
+            layers: words(&self.layers),
             duration_ns: self.duration_ns,
+            sample: self.sample,
             ..ReadyFilter::default()
         })
     }
@@ -87,33 +124,51 @@ impl ReadyFilter {
     pub fn forget(&mut self) {
         self.paths_known.clear();
         self.ops_known.clear();
+        self.layers_known.clear();
+        self.lost = None;
     }
 
     /// Removes the rows that do not pass. Until [`ReadyFilter::forget`] all calls have the same
     /// `names`, which may grow.
     pub fn apply(&mut self, rows: &mut Vec<TraceRow>, names: &TraceNames) {
-        use std::os::unix::ffi::OsStrExt;
-        if self.paths.is_none() && self.ops.is_empty() && self.duration_ns == 0 {
+        let lets_names = self.paths.is_none() && self.ops.is_empty() && self.layers.is_empty();
+        if lets_names && self.duration_ns == 0 && self.sample < 2 {
             return;
         }
+        rows.retain(|row| self.lets(row, names));
+    }
+
+    /// Whether a row passes; of `names` as above.
+    pub fn lets(&mut self, row: &TraceRow, names: &TraceNames) -> bool {
+        use std::os::unix::ffi::OsStrExt;
         for number in self.paths_known.len()..names.len() {
             let name = names.text(number as u32);
             let path = std::path::Path::new(std::ffi::OsStr::from_bytes(name));
             self.paths_known.push(self.paths.as_ref().is_none_or(|set| set.is_match(path)));
-            let is_one = self.ops.is_empty() || self.ops.iter().any(|op| op == name);
-            self.ops_known.push(is_one);
+            let is_one =
+                |words: &[Vec<u8>]| words.is_empty() || words.iter().any(|word| word == name);
+            self.ops_known.push(is_one(&self.ops));
+            self.layers_known.push(is_one(&self.layers));
+            self.lost = self.lost.or_else(|| (name == crate::row::LOST).then_some(number as u32));
         }
-        let lost = names.find(crate::row::LOST);
-        rows.retain(|row| {
-            Some(row.op) == lost
-                || (row.duration_ns >= self.duration_ns
-                    && self.ops_known[row.op as usize]
-                    && [Some(row.path), row.new_path]
-                        .into_iter()
-                        .flatten()
-                        .any(|path| self.paths_known[path as usize]))
-        });
+        let is_on_path = |path: u32| self.paths_known[path as usize];
+        Some(row.op) == self.lost
+            || (row.duration_ns >= self.duration_ns
+                && self.ops_known[row.op as usize]
+                && self.layers_known[row.layer as usize]
+                && is_sampled(row, self.sample)
+                && [Some(row.path), row.new_path].into_iter().flatten().any(is_on_path))
     }
+}
+
+/// Whether a row is one of so many: at random, by what tells it from others.
+fn is_sampled(row: &TraceRow, sample: u32) -> bool {
+    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+    if sample < 2 {
+        return true;
+    }
+    let hash = (row.time_ns as u64 ^ (row.thread as u64).rotate_left(40)).wrapping_mul(ODD);
+    (hash ^ hash >> 29).wrapping_mul(ODD) >> 32 < (1 << 32) / u64::from(sample)
 }
 
 /// How far somebody has what a host has recorded, who asks for what follows.

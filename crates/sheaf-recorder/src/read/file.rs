@@ -51,6 +51,8 @@ impl Words<'_> {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SegmentState {
     pub unplaced: u64,
+    pub waits: u64,
+    pub waited_ns: u64,
     pub has_ended: bool,
     pub used: u32,
 }
@@ -193,9 +195,13 @@ impl SegmentFile {
         const BYTES: usize = offset_of!(SegmentHeader, command) - FIRST;
         let mut bytes = [0; BYTES];
         self.read(FIRST as u64, &mut bytes);
-        let words = Words(&bytes);
+        let mut waits = [0; 16];
+        self.read(offset_of!(SegmentHeader, waits) as u64, &mut waits);
+        let (words, waits) = (Words(&bytes), Words(&waits));
         SegmentState {
             unplaced: words.u64(0),
+            waits: waits.u64(0),
+            waited_ns: waits.u64(8),
             has_ended: words.u32(offset_of!(SegmentHeader, ended) - FIRST) != 0,
             used: words.u32(offset_of!(SegmentHeader, used) - FIRST),
         }

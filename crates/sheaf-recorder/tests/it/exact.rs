@@ -4,7 +4,14 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 fn small(full: Full) -> SegmentOptions {
-    SegmentOptions { rings: 4, records: 64, names_bytes: 8192, full, slow: 0 }
+    SegmentOptions {
+        rings: 4,
+        records: 64,
+        names_bytes: 8192,
+        full,
+        slow: 0,
+        ..SegmentOptions::default()
+    }
 }
 
 fn event(number: u64) -> IoEvent {

@@ -3,6 +3,7 @@ mod trace;
 mod trace_contained;
 mod trace_flight;
 mod trace_kernel;
+mod trace_less;
 mod trace_page;
 mod trace_recover;
 mod trace_replay;

@@ -206,7 +206,8 @@ fn small_rings_lose_operations_and_say_so() {
     let count = format!("count={EACH}");
     let dd = ["dd", "if=/dev/zero", "of=out", "bs=1", "status=none", &count];
     let record = |records: &str| {
-        let mut args = vec!["trace", "record", "--records", records, "-o", "the.trace", "--"];
+        let mut args = vec!["trace", "record", "--records", records, "--when-full", "drop"];
+        args.extend(["-o", "the.trace", "--"]);
         args.extend(dd);
         let run = home.run(&args);
         assert_eq!((run.code, run.stdout.as_str()), (Some(0), ""), "{run:?}");

@@ -291,6 +291,10 @@ pub struct FileData {
     pub opens: u64,
     /// How often it was opened so that each write waits until it is stored (`O_SYNC`, `O_DSYNC`).
     pub sync_opens: u64,
+    /// How often it was opened so that its data goes past the kernel's memory (`O_DIRECT`).
+    pub direct_opens: u64,
+    /// Reads and writes that the kernel has refused (`EINVAL`).
+    pub refused: IoSums,
     /// How often it was removed.
     pub removals: u64,
     /// How often it was given another path.

@@ -1,6 +1,8 @@
 //! Files, directories, and what each process does to each file.
 use crate::report::data::{AccessData, DirectoryData, FileData, FilesBeyond, IoSums, OpClass};
-use crate::report::sums::{PatternSums, SplitSums, StreamPosition, bytes_of, is_stream};
+use crate::report::sums::{
+    AccessStep, PatternSums, SplitSums, StreamPosition, bytes_of, is_stream,
+};
 use crate::report::units::escaped;
 use rustc_hash::{FxHashMap, FxHashSet};
 use sheaf_log::{LOST_NAME, TraceNames, TraceRow};
@@ -9,10 +11,18 @@ use std::collections::HashMap;
 const ENOENT: i32 = 2;
 /// Of the flags with which a file is opened; `O_SYNC` has it, too.
 const O_DSYNC: i64 = 0o10_000;
+/// Of the kernel's flags on x86-64.
+#[cfg(not(target_arch = "aarch64"))]
+const O_DIRECT: i64 = 0o40_000;
+#[cfg(target_arch = "aarch64")]
+const O_DIRECT: i64 = 0o200_000;
+const EINVAL: i32 = 22;
 /// What has no path is in no directory.
 const STREAMS: &[u8] = b"(pipes and sockets)";
 /// Names of paths that have no file with sums of its own.
 const UNSEEN: u32 = u32::MAX;
+/// Threads of a process of which it is known where they are in a file: each access looks through them.
+const THREADS_MAX: usize = 64;
 const FOLDED: u32 = u32::MAX - 1;
 
 /// What an operation was, as far as files are concerned.
@@ -38,6 +48,8 @@ struct FileSums {
     layers: Vec<(u8, Box<[PatternSums; 2]>)>,
     opens: u64,
     sync_opens: u64,
+    direct_opens: u64,
+    refused: IoSums,
     removals: u64,
     renames: u64,
     missing: u64,
@@ -69,6 +81,9 @@ struct FileStream {
     /// Of reads and writes, layer by layer; nearly always there is one.
     first: (u8, [StreamPosition; 2]),
     more: Vec<(u8, [StreamPosition; 2])>,
+    /// The thread that came first, and where each thread is, once there are several.
+    thread: Option<i32>,
+    threads: Vec<((u8, bool, i32), StreamPosition)>,
     /// Writes since the last wait until data is stored.
     unsynced: u64,
     has_sought: bool,
@@ -93,6 +108,30 @@ impl FileStream {
             self.more.len() - 1
         });
         &mut self.more[at].1
+    }
+
+    /// How an access lies to the one before of its process, or to the one before of its thread, where that says more: each
+    /// thread may have a part of its own to read in order.
+    fn step(&mut self, layer: u8, is_write: bool, row: &TraceRow) -> Option<AccessStep> {
+        let (offset, bytes) = (row.offset?, bytes_of(row));
+        let position = &mut self.positions(layer)[usize::from(is_write)];
+        let before = *position;
+        let step = position.step(offset, bytes);
+        let first = *self.thread.get_or_insert(row.thread);
+        if first == row.thread && self.threads.is_empty() {
+            return Some(step);
+        }
+        if self.threads.is_empty() {
+            self.threads.push(((layer, is_write, first), before));
+        }
+        let key = (layer, is_write, row.thread);
+        let at = self.threads.iter().position(|(known, _)| *known == key);
+        if at.is_none() && self.threads.len() < THREADS_MAX {
+            self.threads.push((key, StreamPosition::default()));
+        }
+        let at = at.or_else(|| self.threads.iter().position(|(known, _)| *known == key));
+        let by_thread = at.map(|at| self.threads[at].1.step(offset, bytes));
+        Some(by_thread.map_or(step, |by_thread| by_thread.min(step)))
     }
 
     fn wrote(&mut self, offset: i64, end: i64, row: &TraceRow) {
@@ -175,9 +214,13 @@ impl FileTable {
             }
         }
         let moves = matches!(op.class, OpClass::Read | OpClass::Write);
+        if row.errno == EINVAL && moves {
+            file.refused.add(row);
+        }
         if row.errno != 0 {
             return;
         }
+        file.direct_opens += u64::from(op.is_open && row.asked & O_DIRECT != 0);
         file.flushes += u64::from(op.is_flush);
         file.removals += u64::from(op.is_unlink && !row.is_nested);
         file.renames += u64::from(op.is_rename && !row.is_nested && row.errno == 0);
@@ -326,6 +369,8 @@ impl FileTable {
                 accesses: file.accesses(&layer),
                 opens: file.opens,
                 sync_opens: file.sync_opens,
+                direct_opens: file.direct_opens,
+                refused: file.refused,
                 removals: file.removals,
                 renames: file.renames,
                 missing: file.missing,
@@ -391,16 +436,14 @@ impl FileSums {
             }
         };
         let pattern = &mut self.layers[at].1[usize::from(is_write)];
-        let position = stream
-            .as_deref_mut()
-            .map(|stream| &mut stream.positions(op.layer)[usize::from(is_write)]);
-        let step = pattern.add(row, position);
+        let step = stream.as_deref_mut().and_then(|stream| stream.step(op.layer, is_write, row));
+        pattern.add(row, step);
         if let Some(offset) = row.offset.filter(|_| !is_write) {
             let bytes = i64::try_from(bytes_of(row)).unwrap_or(i64::MAX);
             self.read_to = self.read_to.max(offset.saturating_add(bytes));
         }
         let (Some(stream), false) = (stream, row.is_nested) else { return };
-        if stream.has_sought && step == Some(crate::report::sums::AccessStep::Consecutive) {
+        if stream.has_sought && step == Some(AccessStep::Consecutive) {
             self.idle_seeks += 1;
         }
         stream.has_sought = false;
@@ -431,6 +474,8 @@ impl FileSums {
             // What is read again from the beginning is not random.
             stream.first.1 = Default::default();
             stream.more.clear();
+            stream.threads.clear();
+            stream.thread = None;
         }
         if op.is_seek {
             self.idle_seeks += u64::from(stream.has_sought);

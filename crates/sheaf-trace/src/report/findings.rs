@@ -3,7 +3,7 @@ mod files;
 mod waits;
 mod whole;
 
-use crate::report::data::{FileData, ReportData};
+use crate::report::data::{FileData, ProcessData, ReportData};
 use crate::report::units::{count, percent, ratio, shortened, time};
 use serde::{Deserialize, Serialize};
 
@@ -68,6 +68,8 @@ pub enum FindingKind {
     SlowReads,
     /// Somebody at the other end of a pipe, a socket or a terminal was waited for.
     StreamWaits,
+    /// Reads or writes are refused, as they are not aligned as `O_DIRECT` asks for.
+    RefusedDirect,
 }
 
 /// How much it matters.
@@ -151,6 +153,7 @@ pub(crate) fn find(data: &ReportData) -> Vec<Finding> {
     findings.extend(whole::straggler(data));
     findings.extend(files::read_back(data));
     findings.extend(files::idle_seeks(data));
+    findings.extend(files::refused_direct(data));
     findings.extend(waits::slow_reads(data));
     findings.extend(waits::locks(data));
     findings.extend(waits::streams(data));
@@ -244,6 +247,46 @@ impl ReportData {
                 time(run_ns)
             ),
         })
+    }
+
+    /// How much of the run was I/O, and what could be saved of it.
+    pub(crate) fn share_of_run(&self) -> Option<String> {
+        const LITTLE: f64 = 0.05;
+        let (io_ns, run_ns) = (self.io_time_ns(), span_ns(self));
+        if io_ns == 0 || run_ns == 0 {
+            return None;
+        }
+        let (what, most_ns) = if self.processes_total <= 1 && io_ns <= run_ns {
+            let share = percent(io_ns, run_ns);
+            (format!("I/O on files took {}, {share} of the run", time(io_ns)), io_ns)
+        } else {
+            let io_of = |of: &&ProcessData| of.reads.time_ns + of.writes.time_ns + of.other.time_ns;
+            let most = self.processes.iter().max_by_key(io_of)?;
+            let most_ns = io_of(&most).min(io_ns);
+            let part = match most_ns <= run_ns {
+                true => format!("{}, {} of the run", time(most_ns), percent(most_ns, run_ns)),
+                // Of several threads, which wait at once.
+                false => {
+                    format!("{} of all its threads, of a run of {}", time(most_ns), time(run_ns))
+                }
+            };
+            let all = time(io_ns);
+            (
+                format!(
+                    "I/O on files took {all} of all together, and of process {} {part}",
+                    most.pid
+                ),
+                most_ns,
+            )
+        };
+        let judged = match ratio(most_ns, run_ns) {
+            share if share < LITTLE => {
+                "it does not matter: what is done about it saves less than that"
+            }
+            share if share <= 1.0 => "that is the most that can be saved",
+            _ => "how much of that can be saved depends on what the threads wait for",
+        };
+        Some(format!("{what}: {judged}."))
     }
 
     /// What is said where there are no findings.

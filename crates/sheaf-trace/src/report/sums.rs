@@ -112,7 +112,7 @@ impl PowerCounts {
     }
 }
 
-/// Where a process is in a file.
+/// Where a process, or a thread, is in a file.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct StreamPosition {
     begin: i64,
@@ -121,11 +121,11 @@ pub(crate) struct StreamPosition {
     has_begun: bool,
 }
 
-/// How an access lies to the one before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How an access lies to the one before; the earlier of these says more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum AccessStep {
-    First,
     Consecutive,
+    First,
     Strided,
     Forward,
     Backward,
@@ -161,12 +161,8 @@ pub(crate) struct PatternSums {
 }
 
 impl PatternSums {
-    /// Adds a successful access; `position` is that of its process, if there is room for it.
-    pub fn add(
-        &mut self,
-        row: &TraceRow,
-        position: Option<&mut StreamPosition>,
-    ) -> Option<AccessStep> {
+    /// Adds a successful access, and how it lies to the one before, if that is known.
+    pub fn add(&mut self, row: &TraceRow, step: Option<AccessStep>) {
         let pattern = &mut self.pattern;
         pattern.count += 1;
         pattern.bytes += u128::from(bytes_of(row));
@@ -174,22 +170,17 @@ impl PatternSums {
         self.sizes.add(asked);
         self.count_size(asked);
         let pattern = &mut self.pattern;
-        let offset = row.offset?;
+        let Some(offset) = row.offset else { return };
         pattern.placed += 1;
         pattern.aligned += u64::from(offset % ALIGNED_BYTES == 0);
-        let Some(position) = position else {
-            pattern.unclassified += 1;
-            return None;
-        };
-        let step = position.step(offset, bytes_of(row));
         *match step {
-            AccessStep::First => &mut pattern.first,
-            AccessStep::Consecutive => &mut pattern.consecutive,
-            AccessStep::Strided => &mut pattern.strided,
-            AccessStep::Forward => &mut pattern.forward,
-            AccessStep::Backward => &mut pattern.backward,
+            None => &mut pattern.unclassified,
+            Some(AccessStep::First) => &mut pattern.first,
+            Some(AccessStep::Consecutive) => &mut pattern.consecutive,
+            Some(AccessStep::Strided) => &mut pattern.strided,
+            Some(AccessStep::Forward) => &mut pattern.forward,
+            Some(AccessStep::Backward) => &mut pattern.backward,
         } += 1;
-        Some(step)
     }
 
     /// Frequent values with few counters (Misra and Gries): a size that finds none takes one from

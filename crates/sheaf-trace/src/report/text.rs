@@ -132,11 +132,14 @@ impl ReportText {
         if let Some(run) = &data.run {
             self.paragraph("", &run.sentence());
         }
+        if let Some(share) = data.share_of_run() {
+            self.paragraph("", &share);
+        }
         if data.removed.parts > 0 {
             self.paragraph("", &data.removed.sentence());
         }
         if let Some(filter) = &data.filter {
-            let text = format!("kept alone, when it was recorded: {}", shown(filter));
+            let text = format!("kept alone: {}", shown(filter));
             self.paragraph("", &text);
         }
         let kinds: [(&str, &IoSums); 8] = [

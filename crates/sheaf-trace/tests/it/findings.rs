@@ -339,8 +339,8 @@ fn directory_that_names_cost_most_in_is_named() {
         sentences,
         [
             "100 % of the time of all I/O, 7 ms of 7 ms, went into 3,000 operations on names, \
-             attributes and directories, 5.5 ms of it into 1,500 stat; by directory the most, \
-             4.5 ms, into 500 in /slow.",
+             attributes and directories, 2.33 µs each (as from memory), 5.5 ms of it into 1,500 stat; \
+             by directory the most, 4.5 ms, into 500 in /slow.",
             "50 % of 3,000 looks at names (open, stat, access, readlink) found no file: 1.5 ms in \
              2 directories, the most, 1,200, in /lib0.",
             "Process 100 on n1 (./job) waited for 3 s in 1 operation on pipes, sockets and \
@@ -361,7 +361,7 @@ fn empty_report_says_so_and_names_the_filter() {
     let page = data.to_html();
     assert!(page.contains(">No operation was recorded: why is at the end.</div>"));
     assert!(!page.contains("Nothing stands out"));
-    assert!(text.contains("\nkept alone, when it was recorded: --op write\n"), "{text}");
+    assert!(text.contains("\nkept alone: --op write\n"), "{text}");
 }
 
 #[test]
@@ -387,4 +387,106 @@ fn good_program_has_no_findings() {
     assert!(data.to_html().contains("Nothing stands out."));
     assert_eq!(MadeTrace::new().kinds(), [], "nor has an empty trace");
     assert!(MadeTrace::new().report().to_html().ends_with("</html>\n"));
+}
+
+#[test]
+fn threads_that_each_read_in_order_are_not_random() {
+    let mut trace = MadeTrace::new();
+    for number in 0..2000_i64 {
+        let thread = number % 8;
+        let row = trace.put("read", b"/in", Some((thread << 30) + number / 8 * 65_536), 65_536);
+        row.thread = 100 + thread as i32;
+    }
+    assert_eq!(trace.kinds(), []);
+    // On one descriptor they take turns, and the file is read in order.
+    let mut trace = MadeTrace::new();
+    for number in 0..2000_i64 {
+        let row = trace.put("read", b"/in", Some(number * 65_536), 65_536);
+        row.thread = 100 + (number * 7 % 5) as i32;
+    }
+    assert_eq!(trace.kinds(), []);
+    let reads = &trace.report().files[0].accesses[0].reads;
+    assert_eq!((reads.consecutive, reads.first), (1999, 1));
+    // A thread that goes to and fro is random also beside others.
+    let mut trace = MadeTrace::new();
+    for number in 0..4000_i64 {
+        let row = trace.put("read", b"/in", Some(number * number % 4001 * 8192), 8192);
+        row.thread = 100 + (number % 3) as i32;
+    }
+    assert_eq!(trace.kinds(), [FindingKind::RandomReads]);
+}
+
+#[test]
+fn transfers_that_direct_io_refuses_are_found() {
+    const O_DIRECT: i64 = if cfg!(target_arch = "aarch64") { 0o200_000 } else { 0o40_000 };
+    let mut trace = MadeTrace::new();
+    for number in 0..200_i64 {
+        if number % 100 == 0 {
+            trace.put("open", b"/out", None, 0).asked = O_DIRECT | 1;
+        }
+        trace.put("write", b"/out", Some(number * 1000), 1000).errno = 22;
+    }
+    let data = trace.report();
+    let finding = data.findings.iter().find(|of| of.kind == FindingKind::RefusedDirect).unwrap();
+    assert_eq!(
+        finding.sentence,
+        "200 of 200 reads and writes of /out, which was opened with O_DIRECT, failed with EINVAL."
+    );
+    assert!(finding.severity >= FindingSeverity::Warning);
+    // Without it something else is wrong.
+    let mut trace = MadeTrace::new();
+    for number in 0..200_i64 {
+        trace.put("write", b"/out", Some(number * 1000), 1000).errno = 22;
+    }
+    assert_eq!(trace.kinds(), []);
+}
+
+/// Whoever looks at names alone does what it is for; how long each takes says whether it is waited for.
+#[test]
+fn names_in_memory_are_no_grave_matter_and_slow_ones_are() {
+    for (each_ns, severity, words) in [
+        (3_000, FindingSeverity::Note, "3 µs each (as from memory)"),
+        (90_000, FindingSeverity::Grave, "90 µs each,"),
+        (700_000, FindingSeverity::Grave, "700 µs each (slow, as from a network"),
+    ] {
+        let mut trace = MadeTrace::new();
+        for number in 0..5000 {
+            let path = format!("/d/{number}");
+            trace.put("stat", path.as_bytes(), None, 0).duration_ns = each_ns;
+        }
+        let data = trace.report();
+        let finding = &data.findings[0];
+        assert_eq!((finding.kind, finding.severity), (FindingKind::MetadataBound, severity));
+        assert!(finding.sentence.contains(words), "{}", finding.sentence);
+    }
+}
+
+/// `rename` takes a third of the run, and less than half of its I/O.
+#[test]
+fn operation_on_names_that_takes_much_of_the_run_is_found() {
+    let mut trace = MadeTrace::new();
+    for number in 0..1000 {
+        trace.put("rename", b"/a", None, 0).duration_ns = 360_000;
+        trace.put("write", b"/b", Some(number << 20), 1 << 20).duration_ns = 400_000;
+    }
+    let data = trace.report();
+    let finding = &data.findings[0];
+    assert_eq!(finding.kind, FindingKind::MetadataBound);
+    assert!(finding.sentence.contains("1,000 rename"), "{}", finding.sentence);
+}
+
+#[test]
+fn first_lines_say_how_much_of_the_run_was_io() {
+    let mut trace = MadeTrace::new();
+    for number in 0..100 {
+        trace.put("read", b"/in", Some(number << 20), 1 << 20).duration_ns = 1_000_000;
+        trace.now_ns += 1_000_000;
+    }
+    let last = *trace.rows.last().unwrap();
+    let text = trace.report().to_text(100);
+    assert!(text.contains("that is the most that can be saved."), "{text}");
+    // The program does something else for a hundred times as long.
+    trace.rows.push(sheaf_trace::TraceRow { time_ns: last.time_ns + 10_000_000_000, ..last });
+    let text = trace.report().to_text(100);
+    assert!(text.contains("it does not matter: what is done about it saves less"), "{text}");
 }

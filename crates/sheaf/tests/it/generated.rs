@@ -86,11 +86,11 @@ fn every_command_has_a_page_with_its_options() {
     sheaf-status.1 23
     sheaf-token.1 24
     sheaf-trace-export.1 24
-    sheaf-trace-record.1 35
-    sheaf-trace-recover.1 23
+    sheaf-trace-record.1 42
+    sheaf-trace-recover.1 25
     sheaf-trace-replay.1 24
-    sheaf-trace-report.1 23
-    sheaf-trace-serve.1 35
+    sheaf-trace-report.1 28
+    sheaf-trace-serve.1 37
     sheaf-trace-snapshot.1 22
     sheaf-trace-top.1 27
     sheaf-trace.1 22

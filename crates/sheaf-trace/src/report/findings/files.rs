@@ -1,5 +1,5 @@
 //! What stands out of single files.
-use super::{ACCESSES_MIN, FileProof, Finding, FindingKind, MOST, of_files, path};
+use super::{ACCESSES_MIN, FileProof, Finding, FindingKind, FindingSeverity, MOST, of_files, path};
 use crate::report::data::{AccessData, AccessPattern, FileData, IoSums, ReportData};
 use crate::report::units::{count, percent, ratio, size, time};
 
@@ -26,6 +26,8 @@ const READ_AGAIN_BYTES_MIN: u128 = 16 << 20;
 const READS_BACK_MIN: u64 = 100;
 const READS_BACK_SHARE_MIN: f64 = 0.5;
 const SEEKS_OF_OPEN_MAX: u64 = 4;
+/// So many reads and writes that are refused are no probing.
+const REFUSED_MIN: u64 = 10;
 /// Of seeks, those that move nothing.
 const IDLE_SEEKS_SHARE_MIN: f64 = 0.5;
 
@@ -446,4 +448,30 @@ pub(super) fn idle_seeks(data: &ReportData) -> Option<Finding> {
             )
         },
     )
+}
+
+pub(super) fn refused_direct(data: &ReportData) -> Option<Finding> {
+    let mut finding = of_files(
+        data,
+        FindingKind::RefusedDirect,
+        "reads and writes that were refused",
+        "With O_DIRECT the address in memory, the offset and the length have to be multiples of the block of the \
+         device (512 or 4096 bytes; statx STATX_DIOALIGN says which).",
+        |file| {
+            let (count, of) = (file.refused.count, file.reads.count + file.writes.count);
+            let is_so = file.direct_opens > 0 && count >= REFUSED_MIN;
+            is_so.then_some(FileProof { count, of, time_ns: file.refused.time_ns })
+        },
+        |file, proof| {
+            format!(
+                "{} of {} reads and writes of {}, which was opened with O_DIRECT, failed with EINVAL.",
+                count(proof.count),
+                count(proof.of),
+                path(file)
+            )
+        },
+    )?;
+    // What fails is done again in another way, or is not done.
+    finding.severity = finding.severity.max(FindingSeverity::Warning);
+    Some(finding)
 }

@@ -1,13 +1,22 @@
 //! What stands out of a trace as a whole, of its operations and its processes.
 use super::{
     ACCESSES_MIN, EVIDENCE_MAX, Finding, FindingKind, FindingSeverity, PATH_CHARS_MAX, evidence,
-    severity_of,
+    severity_of, span_ns,
 };
 use crate::report::data::{OpClass, ProcessData, ReportData, SizeBucket};
 use crate::report::units::{count, percent, ratio, shortened, time};
 
 /// Where names and attributes take half of the time, data is not what is waited for.
 const METADATA_SHARE_MIN: f64 = 0.5;
+/// So does what takes a fifth of the run, and is noticed.
+const METADATA_RUN_PART: u128 = 5;
+const METADATA_NS_MIN: u128 = 100_000_000;
+/// On average an operation on a name takes this at most where the kernel has it in memory, and more than that …
+const FAST_NAME_NS: u128 = 20_000;
+/// … where a network or a disk is asked.
+const SLOW_NAME_NS: u128 = 200_000;
+/// Somebody has to wait for this.
+const LONG_NS: u128 = 1_000_000_000;
 /// A search path of some directories misses a few hundred times when a program starts.
 const MISSING_MIN: u64 = 1000;
 /// Of looks at names, those that find nothing.
@@ -102,8 +111,16 @@ fn advice_on_names(op: &str) -> &'static str {
 pub(super) fn metadata_bound(data: &ReportData) -> Option<Finding> {
     let metadata = &data.totals.metadata;
     let all = data.io_time_ns();
-    let is_so =
-        metadata.count >= ACCESSES_MIN && ratio(metadata.time_ns, all) >= METADATA_SHARE_MIN;
+    let is_of_run = metadata.time_ns >= METADATA_NS_MIN.max(span_ns(data) / METADATA_RUN_PART);
+    let is_so = metadata.count >= ACCESSES_MIN
+        && (ratio(metadata.time_ns, all) >= METADATA_SHARE_MIN || is_of_run);
+    let each_ns = metadata.time_ns / u128::from(metadata.count.max(1));
+    let severity = match severity_of(metadata.time_ns, data) {
+        // It is the program's work, and each is as fast as it gets: only that there are so many can be changed.
+        _ if each_ns < FAST_NAME_NS && metadata.time_ns < LONG_NS => FindingSeverity::Note,
+        severity if each_ns < FAST_NAME_NS => severity.min(FindingSeverity::Warning),
+        severity => severity,
+    };
     let ops = || data.operations.iter().filter(|op| op.class == OpClass::Metadata);
     let most = data.directories.iter().max_by(|a, b| {
         a.metadata.time_ns.cmp(&b.metadata.time_ns).then_with(|| b.path.cmp(&a.path))
@@ -111,14 +128,20 @@ pub(super) fn metadata_bound(data: &ReportData) -> Option<Finding> {
     let costly = ops().next();
     is_so.then(|| Finding {
         kind: FindingKind::MetadataBound,
-        severity: severity_of(metadata.time_ns, data),
+        severity,
         sentence: format!(
             "{} of the time of all I/O, {} of {}, went into {} operations on names, attributes \
-             and directories{}{}.",
+             and directories, {} each{}{}{}.",
             percent(metadata.time_ns, all),
             time(metadata.time_ns),
             time(all),
             count(metadata.count),
+            time(each_ns),
+            match each_ns {
+                ..FAST_NAME_NS => " (as from memory)",
+                SLOW_NAME_NS.. => " (slow, as from a network or a busy disk)",
+                _ => "",
+            },
             match costly {
                 Some(op) => format!(
                     ", {} of it into {} {}",
