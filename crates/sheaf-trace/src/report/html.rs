@@ -189,6 +189,7 @@ fn head(data: &ReportData) -> Markup {
                 (paragraph("soft", &format!("{}, {} long", day(span.first_ns), time(span.length_ns()))))
             }
             @if let Some(run) = &data.run { (paragraph("soft", &run.sentence())) }
+            @if let Some(share) = data.share_of_run() { (paragraph("soft", &share)) }
             div class="tiles" {
                 (tile(&count(data.rows), "operations"))
                 (tile(&size(data.totals.read.bytes + data.totals.copy.bytes), "read"))

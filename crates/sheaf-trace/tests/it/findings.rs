@@ -490,3 +490,17 @@ fn first_lines_say_how_much_of_the_run_was_io() {
     let text = trace.report().to_text(100);
     assert!(text.contains("it does not matter: what is done about it saves less"), "{text}");
 }
+
+#[test]
+fn workers_with_arguments_of_their_own_are_compared() {
+    let mut trace = MadeTrace::new();
+    for number in 0..200 {
+        for pid in 0..6 {
+            let command = trace.names.number(format!("./worker --part {pid}").as_bytes());
+            let row = trace.put("write", b"/own", Some((pid * 200 + number) * 65_536), 65_536);
+            (row.pid, row.duration_ns) = (pid as i32, if pid == 3 { 9000 } else { 1000 });
+            row.command = command;
+        }
+    }
+    assert_eq!(trace.kinds(), [FindingKind::Straggler]);
+}

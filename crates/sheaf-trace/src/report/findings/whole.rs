@@ -300,10 +300,11 @@ fn operations_of(process: &ProcessData) -> u64 {
 }
 
 pub(super) fn straggler(data: &ReportData) -> Option<Finding> {
-    // Of the program with the most processes: others are not its like.
+    // Of the program with the most processes, whatever their arguments are: others are not its like.
     let mut by_command: std::collections::BTreeMap<&str, Vec<_>> = Default::default();
     for process in &data.processes {
-        by_command.entry(&process.command).or_default().push(process);
+        let program = process.command.split(' ').next().unwrap_or_default();
+        by_command.entry(program).or_default().push(process);
     }
     let mut alike = by_command.into_values().max_by_key(Vec::len)?;
     if alike.len() < STRAGGLER_PROCESSES_MIN {
