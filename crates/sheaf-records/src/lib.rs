@@ -52,8 +52,8 @@ pub use session::{
 pub use summary::{Changed, FailedMembers, FilesInPart, SilentHosts, Summary, UnknownHosts};
 pub use text::{Base64, text};
 pub use trace::{
-    ReplayedOperation, SkippedOperations, TopBy, TraceBuffers, TraceBuffersState, TraceProcess,
-    TraceReplay, TraceReport, TraceSums, TraceTop,
+    ReplayedOperation, SkippedOperations, TopBy, TraceBuffers, TraceBuffersState, TraceDiff,
+    TraceDiffRow, TraceProcess, TraceReplay, TraceReport, TraceSums, TraceTop,
 };
 pub use tree::{
     Bench, Fault, Figure, LastError, Measure, Node, NodeLink, NodeReport, NodeStream, PeerLink,

@@ -75,6 +75,7 @@ records! {
     Summary,
     Token,
     TraceBuffers,
+    TraceDiff,
     TraceReplay,
     TraceReport,
     TraceTop,

@@ -88,6 +88,31 @@ pub struct TraceProcess {
     pub program: String,
 }
 
+/// trace diff: what two traces spend their time on, by kinds of I/O, operations and files.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(tag = "type", rename = "trace_diff")]
+pub struct TraceDiff {
+    pub kinds: Vec<TraceDiffRow>,
+    pub operations: Vec<TraceDiffRow>,
+    /// Those that the reports of the traces list.
+    pub files: Vec<TraceDiffRow>,
+}
+
+/// The same thing in two traces. Times are of all threads together.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(inline))]
+pub struct TraceDiffRow {
+    pub name: String,
+    pub count_before: u64,
+    pub count_after: u64,
+    pub bytes_before: u128,
+    pub bytes_after: u128,
+    pub time_ns_before: u128,
+    pub time_ns_after: u128,
+}
+
 /// trace top: the operations of the last interval, once for each round.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

@@ -1,4 +1,5 @@
 //! `sheaf-trace`, the program behind `sheaf trace`: records the I/O of programs, and reports it.
+mod diff;
 mod export;
 mod filter;
 mod record;
@@ -91,6 +92,7 @@ struct TraceArgs {
 enum TraceCommand {
     Record(record::RecordArgs),
     Report(report::ReportArgs),
+    Diff(diff::DiffArgs),
     Export(export::ExportArgs),
     Replay(replay::ReplayArgs),
     Recover(recover::RecoverArgs),
@@ -113,6 +115,7 @@ fn run(args: &TraceArgs, global: &GlobalArgs) -> Result<Exit> {
     match &args.command {
         TraceCommand::Record(args) => record::run(args, global),
         TraceCommand::Report(args) => report::run(args, global),
+        TraceCommand::Diff(args) => diff::run(args, global),
         TraceCommand::Export(args) => export::run(args, global),
         TraceCommand::Replay(args) => replay::run(args, global),
         TraceCommand::Recover(args) => recover::run(args, global),
@@ -127,6 +130,7 @@ fn check_hosts(command: &TraceCommand, global: &GlobalArgs) -> Result<()> {
     let name = match command {
         TraceCommand::Record(_) => "record",
         TraceCommand::Report(_) => "report",
+        TraceCommand::Diff(_) => "diff",
         TraceCommand::Export(_) => "export",
         TraceCommand::Replay(_) => "replay",
         TraceCommand::Recover(_) => "recover",

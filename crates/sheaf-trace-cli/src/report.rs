@@ -83,7 +83,7 @@ fn check_page(path: &Path) -> Result<()> {
 }
 
 /// The report of a trace, and what of it could not be read.
-fn make(trace: &Path, filter: &RowFilter) -> Result<(ReportData, Vec<String>)> {
+pub fn make(trace: &Path, filter: &RowFilter) -> Result<(ReportData, Vec<String>)> {
     let info = if trace.is_dir() { TraceInfo::read(trace)? } else { None };
     let mut damaged = Vec::from_iter(whole(trace, info.as_ref())?);
     if let Some(info) = &info
@@ -163,7 +163,8 @@ fn gone(data: &ReportData, info: Option<&TraceInfo>, removed: RemovedParts) -> O
     Some(format!("{gone} of the {known} operations that were stored are not there any more"))
 }
 
-fn columns() -> usize {
+/// How wide what is printed may be.
+pub fn columns() -> usize {
     let out = std::io::stdout();
     if !out.is_terminal() {
         return COLUMNS;

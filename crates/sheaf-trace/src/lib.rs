@@ -34,10 +34,11 @@ pub use record::{
     RecordingOptions, lock_buffers, recover,
 };
 pub use report::{
-    AccessData, AccessPattern, CommonSize, DirectoryData, FailureData, FileData, FilesBeyond,
-    Finding, FindingEvidence, FindingKind, FindingSeverity, HeatData, HeatRow, HostData, IoSums,
-    LayerData, LostOperations, LostRange, OperationData, ProcessData, REPORT_VERSION, ReportData,
-    ReportOptions, SizeBucket, SlowOperation, TraceReport, TraceSpan, TraceTotals, TracedRun,
+    AccessData, AccessPattern, CommonSize, DiffRow, DiffSums, DirectoryData, FailureData, FileData,
+    FilesBeyond, Finding, FindingEvidence, FindingKind, FindingSeverity, HeatData, HeatRow,
+    HostData, IoSums, LayerData, LostOperations, LostRange, OperationData, ProcessData,
+    REPORT_VERSION, ReportData, ReportDiff, ReportOptions, SizeBucket, SlowOperation, TraceReport,
+    TraceSpan, TraceTotals, TracedRun,
 };
 pub use sheaf_log::{
     Collected, Collector, OpClass, SEGMENTS_VARIABLE, ServedHost, TraceError, TraceNames, TraceRow,

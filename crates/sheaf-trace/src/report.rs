@@ -1,5 +1,6 @@
 //! What a trace says: sums, patterns, and what stands out.
 mod data;
+mod diff;
 mod files;
 mod findings;
 mod finish;
@@ -16,6 +17,7 @@ pub use data::{
     OperationData, ProcessData, REPORT_VERSION, ReportData, SizeBucket, SlowOperation, TraceSpan,
     TraceTotals, TracedRun,
 };
+pub use diff::{DiffRow, DiffSums, ReportDiff};
 pub use findings::{Finding, FindingEvidence, FindingKind, FindingSeverity};
 
 use files::{FileOp, FileTable};

@@ -137,3 +137,22 @@ fn busy_machine_loses_nothing() {
     assert!(run.code == Some(0) && info.waited == (0, 0), "{run:?}");
     assert!(info.operations + info.lost >= 2 * BYTES, "{info:?}");
 }
+
+#[test]
+fn diff_names_what_takes_longer() {
+    let home = Home::new();
+    home.write("in", &"x".repeat(50_000));
+    record(&home, &[]);
+    std::fs::rename(home.path().join("the.trace"), home.path().join("first.trace")).unwrap();
+    record(&home, &["--summary"]);
+    let diff = home.run(&["trace", "diff", "first.trace", "the.trace"]);
+    assert_eq!(diff.code, Some(0), "{diff:?}");
+    assert!(diff.stdout.starts_with("before: dd if=in"), "{diff:?}");
+    assert!(diff.stdout.contains("posix write"), "{diff:?}");
+    let json = home.run(&["trace", "diff", "--json", "first.trace", "the.trace"]);
+    let said: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    let mut operations = said["operations"].as_array().unwrap().iter();
+    let writes = operations.find(|row| row["name"] == "posix write").unwrap();
+    assert_eq!((&writes["count_before"], &writes["count_after"]), (&500.into(), &500.into()));
+    assert_eq!(home.run(&["trace", "diff", "first.trace", "none.trace"]).code, Some(2));
+}

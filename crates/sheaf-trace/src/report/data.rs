@@ -256,6 +256,38 @@ pub struct OperationData {
     pub durations: Vec<SizeBucket>,
 }
 
+impl OperationData {
+    /// A time in which so many of a hundred ended, by the powers of two that are counted, in ns; nothing where none was
+    /// measured.
+    #[must_use]
+    pub fn within(&self, percent: u64) -> Option<u64> {
+        let all: u64 = self.durations.iter().map(|bucket| bucket.count).sum();
+        let mut passed = 0;
+        let bucket = self.durations.iter().find(|bucket| {
+            passed += bucket.count;
+            u128::from(passed) * 100 >= u128::from(all) * u128::from(percent)
+        })?;
+        Some(bucket.to.min(self.sums.longest_ns))
+    }
+}
+
+impl TraceTotals {
+    /// The kinds of I/O, each with its name.
+    #[must_use]
+    pub fn kinds(&self) -> [(&'static str, &IoSums); 8] {
+        [
+            ("read", &self.read),
+            ("write", &self.write),
+            ("copy", &self.copy),
+            ("metadata", &self.metadata),
+            ("sync", &self.sync),
+            ("other", &self.other),
+            ("process", &self.process),
+            ("stream", &self.stream),
+        ]
+    }
+}
+
 /// So many between two sizes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SizeBucket {

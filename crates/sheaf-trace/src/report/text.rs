@@ -17,7 +17,7 @@ impl ReportData {
     /// the trace controls the terminal.
     #[must_use]
     pub fn to_text(&self, width: usize) -> String {
-        let mut text = ReportText { out: String::new(), width: width.max(WIDTH_MIN) };
+        let mut text = ReportText::new(width);
         text.head(self);
         text.findings(self);
         text.processes(self);
@@ -37,24 +37,32 @@ impl ReportData {
     }
 }
 
-struct ReportText {
+pub(super) struct ReportText {
     out: String,
     width: usize,
 }
 
 impl ReportText {
-    fn line(&mut self, line: &str) {
+    pub fn new(width: usize) -> Self {
+        Self { out: String::new(), width: width.max(WIDTH_MIN) }
+    }
+
+    pub fn finish(self) -> String {
+        self.out
+    }
+
+    pub fn line(&mut self, line: &str) {
         self.out.push_str(line.trim_end());
         self.out.push('\n');
     }
 
-    fn title(&mut self, title: &str) {
+    pub fn title(&mut self, title: &str) {
         self.line("");
         self.line(title);
     }
 
     /// Broken between words, all lines but the first one as far in as the mark is long.
-    fn paragraph(&mut self, mark: &str, text: &str) {
+    pub fn paragraph(&mut self, mark: &str, text: &str) {
         let indent = mark.chars().count();
         let room = self.width.saturating_sub(indent).max(1);
         let (mut line, mut is_first) = (String::new(), true);
@@ -78,7 +86,7 @@ impl ReportText {
     }
 
     /// Columns of numbers to the right, and a last one of text, which is shortened.
-    fn table(&mut self, heads: &[&str], rows: Vec<Vec<String>>) {
+    pub fn table(&mut self, heads: &[&str], rows: Vec<Vec<String>>) {
         let numbers = heads.len() - 1;
         let widths: Vec<usize> = (0..numbers)
             .map(|at| {
@@ -142,16 +150,7 @@ impl ReportText {
             let text = format!("kept alone: {}", shown(filter));
             self.paragraph("", &text);
         }
-        let kinds: [(&str, &IoSums); 8] = [
-            ("read", &totals.read),
-            ("write", &totals.write),
-            ("copy", &totals.copy),
-            ("metadata", &totals.metadata),
-            ("sync", &totals.sync),
-            ("other", &totals.other),
-            ("process", &totals.process),
-            ("stream", &totals.stream),
-        ];
+        let kinds = totals.kinds();
         let rows = kinds.iter().filter(|(_, sums)| sums.count > 0).map(|(kind, sums)| {
             let share = share_of(data, kind, sums);
             let moved = size(sums.bytes);
@@ -225,12 +224,16 @@ impl ReportText {
                 count(op.sums.failed),
                 size(op.sums.bytes),
                 time(op.sums.time_ns),
+                op.within(50).map_or(String::new(), time),
+                op.within(99).map_or(String::new(), time),
                 time(op.sums.longest_ns),
                 format!("{} {}", shown(&op.layer), shown(&op.op)),
             ]
         });
         let rows = rows.collect();
-        self.table(&["count", "failed", "bytes", "time", "longest", "operation"], rows);
+        let heads =
+            ["count", "failed", "bytes", "time", "50 % in", "99 % in", "longest", "operation"];
+        self.table(&heads, rows);
         self.more(data.operations.len() as u64, "kinds of operations");
     }
 

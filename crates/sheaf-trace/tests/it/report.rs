@@ -454,3 +454,44 @@ fn removed_operations_are_mentioned_in_the_report() {
     let back: ReportData = serde_json::from_str(&data.to_json()).unwrap();
     assert_eq!(back.removed, data.removed);
 }
+
+#[test]
+fn two_traces_are_compared() {
+    let (mut before, mut after) = (MadeTrace::new(), MadeTrace::new());
+    for number in 0..100 {
+        before.put("read", b"/in", Some(number << 20), 1 << 20).duration_ns = 1_000_000;
+        after.put("read", b"/in", Some(number << 20), 1 << 20).duration_ns = 3_000_000;
+        before.put("write", b"/old", Some(number << 12), 4096);
+        after.put("write", b"/new", Some(number << 12), 4096);
+    }
+    let (before, after) = (before.report(), after.report());
+    let diff = sheaf_trace::ReportDiff::of(&before, &after);
+    let first = &diff.operations[0];
+    assert_eq!(first.name, "posix read");
+    assert_eq!((first.before.time_ns, first.after.time_ns), (100_000_000, 300_000_000));
+    assert_eq!((first.before.count, first.after.count), (100, 100));
+    let named: Vec<&str> = diff.files.iter().map(|row| row.name.as_str()).collect();
+    assert_eq!(named, ["/in", "/new", "/old"]);
+    assert_eq!((diff.files[1].before.count, diff.files[1].after.count), (0, 100));
+    let text = diff.to_text(&before, &after, 100);
+    assert!(text.contains("+200 ms") && text.contains("posix read"), "{text}");
+    let same = sheaf_trace::ReportDiff::of(&before, &before);
+    assert!(same.files.iter().all(|row| row.before == row.after));
+}
+
+#[test]
+fn half_and_nearly_all_operations_have_their_times() {
+    let mut trace = MadeTrace::new();
+    for number in 0..1000 {
+        let took = if number % 50 == 0 { 5_000_000 } else { 1000 };
+        trace.put("read", b"/in", Some(number << 20), 1 << 20).duration_ns = took;
+    }
+    let data = trace.report();
+    let op = &data.operations[0];
+    // By powers of two, and no longer than the longest.
+    assert_eq!(
+        (op.within(50), op.within(98), op.within(99)),
+        (Some(1023), Some(1023), Some(5_000_000))
+    );
+    assert!(data.to_text(120).contains("50 % in"));
+}

@@ -3,7 +3,7 @@ use super::{
     ACCESSES_MIN, EVIDENCE_MAX, Finding, FindingKind, FindingSeverity, PATH_CHARS_MAX, evidence,
     severity_of, span_ns,
 };
-use crate::report::data::{OpClass, ProcessData, ReportData, SizeBucket};
+use crate::report::data::{OpClass, ProcessData, ReportData};
 use crate::report::units::{count, percent, ratio, shortened, time};
 
 /// Where names and attributes take half of the time, data is not what is waited for.
@@ -230,19 +230,6 @@ pub(super) fn missing(data: &ReportData) -> Option<Finding> {
     })
 }
 
-/// A time in which 99 % of the operations ended, by the powers of two that are counted.
-fn usual_time(durations: &[SizeBucket]) -> u64 {
-    let all: u128 = durations.iter().map(|bucket| u128::from(bucket.count)).sum();
-    let mut passed = 0;
-    for bucket in durations {
-        passed += u128::from(bucket.count);
-        if passed * 100 >= all * 99 {
-            return bucket.to;
-        }
-    }
-    0
-}
-
 pub(super) fn slow_outlier(data: &ReportData) -> Option<Finding> {
     let mut outliers: Vec<_> = data
         .slowest
@@ -250,7 +237,7 @@ pub(super) fn slow_outlier(data: &ReportData) -> Option<Finding> {
         .filter_map(|slow| {
             let of_kind =
                 data.operations.iter().find(|op| op.op == slow.op && op.layer == slow.layer)?;
-            let usual_ns = usual_time(&of_kind.durations);
+            let usual_ns = of_kind.within(99).unwrap_or(0);
             let is_so = of_kind.sums.count >= OUTLIER_OPS_MIN
                 && slow.duration_ns >= OUTLIER_NS_MIN
                 && slow.duration_ns / OUTLIER_FACTOR >= usual_ns.max(1);
