@@ -220,7 +220,7 @@ fn tell_report(report: &RepairReport, dry_run: bool, global: &GlobalArgs) -> Res
         let packs = counted(report.refilled, "pack", "packs");
         output::tell(format_args!(
             "sheaf: {verb} all again that is in {packs} whose last index is lost: files that were removed from \
-             there may be archived again"
+             there may be archived again, and modes and owners that were changed in the archive are those of before"
         ));
     }
     if report.indexes_lost > 0 {

@@ -31,7 +31,9 @@ pub use log::LOG_VERSION;
 #[cfg(feature = "fuzzing")]
 pub(crate) use log::fuzz as fuzz_log;
 pub(crate) use log::key as log_key;
-pub(crate) use plan::clear as clear_plan;
+pub(crate) use plan::{
+    begin as begin_changing, end as end_changing, is_begun, is_there as is_planned,
+};
 #[cfg(feature = "postgres")]
 pub use postgres::{PostgresUrl, PostgresUrlError};
 pub use restore::RestoredLog;
@@ -137,10 +139,10 @@ pub enum CatalogError {
         /// Which one.
         number: u64,
     },
-    /// The log was being written again, and that was broken off.
+    /// The log is being changed, or was until that was broken off.
     #[error(
-        "the archive's log was being written again, and that was broken off: sheaf archive repair --restore-log does \
-         the rest"
+        "the archive's log is being changed, or was until that was broken off: then the same command does the rest, \
+         and so does sheaf archive repair --restore-log"
     )]
     Restoring,
     /// What a log was to become cannot be read.

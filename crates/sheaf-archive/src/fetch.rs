@@ -229,10 +229,7 @@ pub fn fetch_watched(
         now.catch_up(archive.store())?;
         Ok(Some(now.rows_of(path)?))
     };
-    let mut target = FetchTarget::make(to).map_err(failed)?;
-    if is_directory && above == *from {
-        target.hold().map_err(failed)?;
-    }
+    let target = FetchTarget::make(to, is_directory && above == *from).map_err(failed)?;
     let shared = FetchShared {
         store: archive.store(),
         rows_now: &rows_now,
@@ -447,7 +444,12 @@ impl FetchShared<'_> {
         };
         let is = narrower.as_ref().unwrap_or(is);
         match self.target.finish_directory(&self.below(path), is, self.options.overwrite) {
-            Ok(left) => self.attributes_left(path, left),
+            Ok(left) => {
+                if *path == self.above {
+                    self.target.settled();
+                }
+                self.attributes_left(path, left);
+            }
             Err(errno) => self.failed(path, "cannot be given its attributes", errno),
         }
     }

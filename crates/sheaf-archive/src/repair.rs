@@ -11,9 +11,7 @@ use crate::archive::{
     Archive, ArchiveError, first_index_beside, id_of, index_as_written, index_in_tar, index_key,
     put, read_index, read_index_beside, write_shorter_index,
 };
-use crate::catalog::{
-    ArchivedPack, Catalog, Commit, ContentPlace, DirectoryChange, FileRights, clear_plan,
-};
+use crate::catalog::{ArchivedPack, Catalog, Commit, ContentPlace, DirectoryChange, FileRights};
 use crate::lease::{Removal, StoreClock};
 use crate::name::FileName;
 use crate::pack::delta::IndexDelta;
@@ -94,9 +92,7 @@ pub fn repair(archive: &Archive, options: RepairOptions) -> Result<RepairReport,
         removal => (removal?, None),
     };
     if removal.is_some() {
-        // What is left of a log that was to be written again means nothing without its plan.
         Catalog::check_restored(archive.store())?;
-        clear_plan(archive.store())?;
     }
     // Objects are listed first, then leases, and the commits are read last. Who has written one of these
     // objects has a lease still, or has given it up after the commit that refers to the object.
@@ -168,6 +164,8 @@ fn restore_indexes(
                 restore_index(store, &pack, removal, report)?;
                 if report.indexes_lost > lost && refill(archive, &path, &pack, removal)? {
                     (report.indexes_lost, report.refilled) = (lost, report.refilled + 1);
+                    // Versions that have this index lose what they had by it.
+                    continue;
                 }
                 seen.insert((pack.id, pack.generation));
             }

@@ -146,6 +146,7 @@ pub fn mark_version(archive: &Archive, mut version: Version) -> Result<PackId, A
         return Err(VersionError::Name.into());
     }
     let _writing = archive.writing();
+    archive.leasing().check_log(&mut archive.catalog())?;
     let store = archive.store();
     // An earlier Sheaf would remove what versions refer to. It reads no log that ends so.
     let is_read_by_earlier = archive.catalog().is_read_by_earlier(store)?;

@@ -174,12 +174,15 @@ impl ExportPlace {
     }
 }
 
-/// Makes a directory of this machine, outside of any export, and those above it that are missing, with this mode; nothing
-/// where it is there. A link that takes the place of one that was made is not followed.
+/// Makes a directory of this machine, outside of any export, with this mode, and those above it that are missing, with the
+/// first one; nothing where it is there. A link that takes the place of one that was made is not followed.
 ///
 /// # Errors
 /// Those of `mkdir(2)`; `ENOTDIR` where something else stands in the way.
-pub fn make_directories(path: &Path, mode: Mode) -> Result<Option<FoundFile>> {
+pub fn make_directories(
+    path: &Path,
+    (above_mode, mode): (Mode, Mode),
+) -> Result<Option<FoundFile>> {
     let open = |path: &Path| {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(rustix::fs::openat(CWD, path, flags, Mode::empty())?)
@@ -191,7 +194,7 @@ pub fn make_directories(path: &Path, mode: Mode) -> Result<Option<FoundFile>> {
     };
     // A dot at the end names the directory that is made.
     let path: PathBuf = path.components().collect();
-    make_each(&path, (mode, mode), &mut |_| {}, (&|path| open(path).map(drop), &make))
+    make_each(&path, (above_mode, mode), &mut |_| {}, (&|path| open(path).map(drop), &make))
 }
 
 /// Looks whether a directory is there.

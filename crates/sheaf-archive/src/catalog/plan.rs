@@ -1,18 +1,19 @@
 //! A log that is written again: what is to become of it is in the store as a whole before anything of it is changed.
 //! Who is broken off has it done by the next one, and nobody reads or writes the archive as a whole until then.
 //!
-//! `restoring/NUMBER` is a commit as it is to be, and `restoring/plan` says which there are and what becomes of marks of
-//! versions. It is written last and removed last; without it the others mean nothing.
+//! `restoring/begun` is there as long as somebody changes the log, whoever that is: it is written before leases are looked
+//! at, and writers look for it when they have a lease, so that one of the two sees the other. `restoring/NUMBER` is a
+//! commit as it is to be, and `restoring/plan` says which there are and what becomes of marks of versions; a copy of it
+//! is `restoring/plan-copy`. Without a plan the commits mean nothing.
 use super::cut::{VERSION_KEPT, drop_commits, keep};
 use super::log::{self, CommitDigest};
 use super::{Catalog, CatalogError, snapshot};
-use crate::archive::unwritten;
+use crate::archive::put;
 use crate::repair::removed;
 use crate::store::{Store, StoreError, StoreKey};
 use crate::version::PlannedMark;
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
-use std::io::Write;
 
 const RESTORING: &str = "restoring";
 const MAGIC: &[u8; 8] = b"sheafpln";
@@ -39,22 +40,51 @@ pub(super) struct LogPlan {
     pub versions: Vec<String>,
 }
 
-fn plan_key() -> StoreKey {
-    StoreKey::new(&format!("{RESTORING}/plan")).expect("it is a key")
+fn key_of(name: &str) -> StoreKey {
+    StoreKey::new(&format!("{RESTORING}/{name}")).expect("it is a key")
+}
+
+/// A plan, and its copy.
+fn plan_keys() -> [StoreKey; 2] {
+    [key_of("plan"), key_of("plan-copy")]
 }
 
 fn commit_key(number: u64) -> StoreKey {
-    StoreKey::new(&format!("{RESTORING}/{number:020}")).expect("digits are parts of a key")
+    key_of(&format!("{number:020}"))
 }
 
-/// Whether a log is being written again, or was until somebody was broken off.
-pub(super) fn is_there(store: &dyn Store) -> Result<bool, StoreError> {
-    match store.size(&plan_key()) {
+fn is_taken(store: &dyn Store, key: &StoreKey) -> Result<bool, StoreError> {
+    match store.size(key) {
         Err(error) if error.errno == Errno::NOENT => Ok(false),
         // Whatever is there is not nothing.
         Err(error) if error.errno == Errno::BADMSG => Ok(true),
         size => size.map(|_| true),
     }
+}
+
+/// Whether somebody changes the log, or was broken off.
+pub(crate) fn is_begun(store: &dyn Store) -> Result<bool, StoreError> {
+    is_taken(store, &key_of("begun"))
+}
+
+/// Says that the log is being changed.
+pub(crate) fn begin(store: &dyn Store) -> Result<(), StoreError> {
+    match put(store, &key_of("begun"), b"") {
+        Err(error) if error.errno == Errno::EXIST => Ok(()),
+        begun => begun,
+    }
+}
+
+/// Nothing is changed any more; what is left of a plan means nothing.
+pub(crate) fn end(store: &dyn Store) -> Result<(), CatalogError> {
+    clear(store)?;
+    Ok(removed(store.remove(&key_of("begun")))?)
+}
+
+/// Whether there is a plan.
+pub(crate) fn is_there(store: &dyn Store) -> Result<bool, StoreError> {
+    let [plan, copy] = plan_keys();
+    Ok(is_taken(store, &plan)? || is_taken(store, &copy)?)
 }
 
 impl LogPlan {
@@ -72,7 +102,7 @@ impl LogPlan {
         bytes: &[u8],
         digest: CommitDigest,
     ) -> Result<(), CatalogError> {
-        write(store, &commit_key(self.from + self.commits.len() as u64), bytes)?;
+        put(store, &commit_key(self.from + self.commits.len() as u64), bytes)?;
         self.commits.push(digest);
         Ok(())
     }
@@ -84,21 +114,31 @@ impl LogPlan {
         let mut bytes = postcard::to_extend(self, bytes).expect("memory takes what it is given");
         let digest = blake3::hash(&bytes);
         bytes.extend_from_slice(digest.as_bytes());
-        write(store, &plan_key(), &bytes)
+        for key in plan_keys() {
+            put(store, &key, &bytes)?;
+        }
+        Ok(())
     }
 
     /// The one of who was broken off.
     pub fn read(store: &dyn Store) -> Result<Option<Self>, CatalogError> {
-        if !is_there(store)? {
-            return Ok(None);
+        let mut why = None;
+        for key in plan_keys() {
+            let read = match store.size(&key) {
+                Ok(bytes) if bytes > PLAN_BYTES_MAX => Err("it is longer than a plan"),
+                bytes => match bytes.and_then(|bytes| store.read(&key, 0..bytes)) {
+                    Ok(bytes) => Self::decode(&bytes),
+                    Err(error) if error.errno == Errno::NOENT => continue,
+                    Err(error) if error.errno == Errno::BADMSG => Err("it is no regular file"),
+                    Err(error) => return Err(error.into()),
+                },
+            };
+            match read {
+                Ok(plan) => return Ok(Some(plan)),
+                Err(wrong) => why = Some(CatalogError::Plan { place: key.to_string(), why: wrong }),
+            }
         }
-        let key = plan_key();
-        let damaged = |why| CatalogError::Plan { place: key.to_string(), why };
-        let bytes = match store.size(&key)? {
-            ..=PLAN_BYTES_MAX => store.read(&key, 0..store.size(&key)?)?,
-            _ => return Err(damaged("it is longer than a plan")),
-        };
-        Self::decode(&bytes).map(Some).map_err(damaged)
+        why.map_or(Ok(None), Err)
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
@@ -166,7 +206,10 @@ impl LogPlan {
     ) -> Result<(), CatalogError> {
         let key = commit_key(number);
         let damaged = |why| CatalogError::Plan { place: key.to_string(), why };
-        let bytes = store.size(&key).and_then(|bytes| store.read(&key, 0..bytes))?;
+        let bytes = match store.size(&key).and_then(|bytes| store.read(&key, 0..bytes)) {
+            Err(error) if error.errno == Errno::NOENT => return Err(damaged("it is not there")),
+            bytes => bytes?,
+        };
         let before = match number - self.from {
             0 => &self.before[..],
             at => &self.commits[at as usize - 1],
@@ -174,25 +217,20 @@ impl LogPlan {
         if !log::is_encoded(number, before, digest, &bytes) {
             return Err(damaged("it is not the commit that is to be written"));
         }
-        write(store, &log::key(number), &bytes)
-    }
-
-    /// All is done.
-    pub fn end(&self, store: &dyn Store) -> Result<(), CatalogError> {
-        clear(store)
+        Ok(put(store, &log::key(number), &bytes)?)
     }
 }
 
 /// Removes what is there of a plan, which is done or was never one.
-pub(crate) fn clear(store: &dyn Store) -> Result<(), CatalogError> {
-    let (mut keys, plan) = (Vec::new(), plan_key());
+fn clear(store: &dyn Store) -> Result<(), CatalogError> {
+    let (mut keys, plans) = (Vec::new(), plan_keys());
     store.list(&[RESTORING], &mut |object| {
-        if object.key != plan {
+        if !plans.contains(&object.key) && object.key != key_of("begun") {
             keys.push(object.key);
         }
         Ok(())
     })?;
-    for key in keys.iter().chain([&plan]) {
+    for key in keys.iter().chain(plans.iter().rev()) {
         removed(store.remove(key))?;
     }
     Ok(())
@@ -204,12 +242,6 @@ fn is_commit(store: &dyn Store, number: u64, digest: &CommitDigest) -> Result<bo
         Err(error) if error.is_of_log() => Ok(false),
         found => Ok(found?.is_some_and(|found| found.digest == *digest)),
     }
-}
-
-fn write(store: &dyn Store, key: &StoreKey, bytes: &[u8]) -> Result<(), CatalogError> {
-    let mut object = store.create(key)?;
-    object.write_all(bytes).map_err(|error| unwritten(key, &error))?;
-    Ok(object.commit()?)
 }
 
 #[cfg(test)]
@@ -228,10 +260,20 @@ mod tests {
             versions: vec!["one".to_owned()],
             ..LogPlan::default()
         };
-        assert!(!is_there(&store).unwrap());
+        assert!(!is_there(&store).unwrap() && !is_begun(&store).unwrap());
+        begin(&store).unwrap();
+        begin(&store).unwrap();
+        assert!(is_begun(&store).unwrap());
         plan.publish(&store).unwrap();
         assert_eq!(LogPlan::read(&store).unwrap(), Some(plan));
-        let bytes = store.read(&plan_key(), 0..store.size(&plan_key()).unwrap()).unwrap();
+        let [key, copy] = plan_keys();
+        let bytes = store.read(&key, 0..store.size(&key).unwrap()).unwrap();
+        store.remove(&key).unwrap();
+        assert!(LogPlan::read(&store).unwrap().is_some() && is_there(&store).unwrap());
+        put(&store, &key, &bytes[1..]).unwrap();
+        assert!(LogPlan::read(&store).unwrap().is_some());
+        store.remove(&copy).unwrap();
+        assert!(matches!(LogPlan::read(&store), Err(CatalogError::Plan { .. })));
         for at in 0..bytes.len() {
             let mut other = bytes.clone();
             other[at] ^= 1;
@@ -246,7 +288,7 @@ mod tests {
             };
             assert!(!plan.is_valid(), "{from} {before}");
         }
-        clear(&store).unwrap();
-        assert!(LogPlan::read(&store).unwrap().is_none());
+        end(&store).unwrap();
+        assert!(LogPlan::read(&store).unwrap().is_none() && !is_begun(&store).unwrap());
     }
 }

@@ -131,7 +131,6 @@ impl Catalog {
                 Err(error) if error.is_of_log() => done.fault = Some(error),
                 made => made?,
             }
-            plan.end(store)?;
         }
         Ok(done)
     }

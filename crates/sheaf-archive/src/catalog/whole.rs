@@ -238,12 +238,17 @@ impl Catalog {
         }
     }
 
+    /// The log may be another one than it was: that it has what this knows is looked at again.
+    pub(crate) fn check_again(&mut self) {
+        (self.is_of_log, self.is_whole) = (false, false);
+    }
+
     /// That nobody was broken off who was writing the log again.
     ///
     /// # Errors
     /// When somebody was, or that cannot be seen.
     pub fn check_restored(store: &dyn Store) -> Result<(), CatalogError> {
-        if super::plan::is_there(store)? { Err(CatalogError::Restoring) } else { Ok(()) }
+        if super::is_begun(store)? { Err(CatalogError::Restoring) } else { Ok(()) }
     }
 
     /// That the log has not lost its end behind the commit that is read, as far as versions and snapshots show.

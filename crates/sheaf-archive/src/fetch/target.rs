@@ -21,6 +21,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Access control lists, of a file and for what is made in a directory.
 const ACLS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
@@ -37,8 +38,8 @@ pub(super) fn hands_acl_down(directory: &OwnedFd) -> Result<bool, Errno> {
     }
 }
 
-/// The mode of a directory that was made and is not done: no other has the sticky bit and is its owner's alone.
-const HELD: u32 = 0o1700;
+/// The extended attribute of a directory that was made and is not done.
+const HELD: &str = "user.sheaf.unfinished";
 
 /// The modes that the system takes away from what is made.
 fn umask() -> u32 {
@@ -52,8 +53,9 @@ pub(super) struct FetchTarget {
     base: OwnedFd,
     /// It was made, by this or by one that was broken off.
     pub is_new: bool,
-    /// The mode that it is made with, where it is [held](Self::hold) until it has attributes of its own.
+    /// The mode that it would be made with, where it is its maker's alone until it has attributes of its own.
     own_mode: Option<u32>,
+    is_settled: AtomicBool,
     is_root: bool,
     uid: u32,
     gid: u32,
@@ -75,11 +77,20 @@ pub(super) enum PutFile {
 
 impl FetchTarget {
     /// A directory that is made if it is not there. A link that takes its place then is not followed.
-    pub fn make(path: &Path) -> Result<Self, Errno> {
-        match sheaf_file::make_directories(path, Mode::from_raw_mode(0o777))? {
-            Some(made) => Ok(Self { is_new: true, ..Self::of(made.into_descriptor()) }),
-            None => Self::open(path),
+    /// One that is to have the attributes of a directory is its maker's alone until then, and what it is says so to who
+    /// goes on where this is broken off.
+    pub fn make(path: &Path, is_held: bool) -> Result<Self, Errno> {
+        let usual = Mode::from_raw_mode(0o777);
+        let mode = if is_held { Mode::RWXU } else { usual };
+        let made = sheaf_file::make_directories(path, (usual, mode))?;
+        let mut target = match made {
+            Some(made) => Self { is_new: true, ..Self::of(made.into_descriptor()) },
+            None => Self::open(path)?,
+        };
+        if is_held {
+            target.hold()?;
         }
+        Ok(target)
     }
 
     pub fn open(path: &Path) -> Result<Self, Errno> {
@@ -93,51 +104,66 @@ impl FetchTarget {
         let is_root = rustix::process::geteuid().is_root();
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let (maker, written) = (PartMaker::new(), WrittenFileSystems::default());
-        Self { base, is_new: false, own_mode: None, is_root, uid, gid, maker, written }
+        Self {
+            base,
+            is_new: false,
+            own_mode: None,
+            is_settled: AtomicBool::new(false),
+            is_root,
+            uid,
+            gid,
+            maker,
+            written,
+        }
     }
 
     /// The mode that it has without attributes of what is in it.
     pub fn base_mode(&self) -> Result<u32, Errno> {
         match self.own_mode {
             Some(mode) => Ok(mode),
-            None => Ok(self.status()?.0),
+            None => Ok(rustix::fs::fstat(&self.base).map_err(of)?.st_mode & 0o7777),
         }
     }
 
-    /// Its mode, and its owner.
-    fn status(&self) -> Result<(u32, u32), Errno> {
-        let found = rustix::fs::fstat(&self.base).map_err(of)?;
-        Ok((found.st_mode & 0o7777, found.st_uid))
+    fn by_link(&self) -> String {
+        format!("/proc/self/fd/{}", self.base.as_raw_fd())
     }
 
-    fn set_mode(&self, mode: u32) -> Result<(), Errno> {
-        let at = format!("/proc/self/fd/{}", self.base.as_raw_fd());
-        rustix::fs::chmodat(CWD, at, Mode::from_raw_mode(mode), AtFlags::empty()).map_err(of)
-    }
-
-    /// A target that is made is to have the attributes of a directory, and is its maker's alone until then. Its mode
-    /// says so to who goes on where this is broken off.
-    pub fn hold(&mut self) -> Result<(), Errno> {
-        let (mode, owner) = self.status()?;
+    fn hold(&mut self) -> Result<(), Errno> {
         if self.is_new {
-            // What knows no modes keeps nothing to itself.
-            if self.set_mode(HELD).is_ok() {
-                self.own_mode = Some(mode);
-            }
-        } else if mode == HELD && owner == self.uid {
-            (self.is_new, self.own_mode) = (true, Some(0o777 & !umask()));
+            // Where there are no attributes, who goes on takes it for one that was there, and it stays private.
+            let _ = rustix::fs::setxattr(self.by_link(), HELD, b"1", XattrFlags::CREATE);
+        } else {
+            let is_held = rustix::fs::getxattr(self.by_link(), HELD, &mut [0_u8; 8][..]).is_ok();
+            let owner = rustix::fs::fstat(&self.base).map_err(of)?.st_uid;
+            self.is_new = is_held && owner == self.uid;
         }
+        self.own_mode = self.is_new.then(|| 0o777 & !umask());
         Ok(())
+    }
+
+    /// The target has the attributes that it is to have.
+    pub fn settled(&self) {
+        self.is_settled.store(true, Ordering::Relaxed);
     }
 
     /// Ends that, where it has got no attributes: because nothing is in it (it is at `to`), or there are none of the
     /// top of an archive.
     pub fn let_go(&self, to: &Path, is_top: bool) -> Result<(), Errno> {
         let Some(own_mode) = self.own_mode else { return Ok(()) };
-        if self.status()?.0 != HELD || rustix::fs::rmdir(to).is_ok() || !is_top {
-            return Ok(());
+        if !self.is_settled.load(Ordering::Relaxed) {
+            if rustix::fs::rmdir(to).is_ok() {
+                return Ok(());
+            }
+            if is_top {
+                let mode = Mode::from_raw_mode(own_mode);
+                rustix::fs::chmodat(CWD, self.by_link(), mode, AtFlags::empty()).map_err(of)?;
+            }
         }
-        self.set_mode(own_mode)
+        match rustix::fs::removexattr(self.by_link(), HELD) {
+            Ok(()) | Err(SysErrno::NODATA | SysErrno::NOTSUP | SysErrno::PERM) => Ok(()),
+            Err(errno) => Err(of(errno)),
+        }
     }
 
     /// A directory below, whose path may be longer than the system takes.

@@ -1,7 +1,9 @@
 //! Commands that change the log itself: nobody may write to the archive meanwhile.
 use super::Removal;
 use crate::archive::{Archive, ArchiveError};
-use crate::catalog::{Catalog, CatalogError, RestoredLog, drop_log_behind};
+use crate::catalog::{
+    Catalog, CatalogError, RestoredLog, begin_changing, drop_log_behind, end_changing, is_planned,
+};
 
 impl Archive {
     /// As [`drop_log`](crate::drop_log), while no other command writes to the archive.
@@ -9,10 +11,13 @@ impl Archive {
     /// # Errors
     /// As [`drop_log`](crate::drop_log); where another command writes or removes.
     pub fn drop_log(&self, from: u64, dry_run: bool) -> Result<u64, ArchiveError> {
-        let _alone = self.alone(dry_run)?;
-        Catalog::check_restored(self.store())?;
-        let known = self.catalog().applied()?;
-        Ok(drop_log_behind(self.store(), known, from, dry_run)?)
+        self.alone(dry_run, |catalog| {
+            // What was begun by a plan is done by it.
+            if is_planned(self.store())? {
+                return Err(CatalogError::Restoring);
+            }
+            drop_log_behind(self.store(), catalog.applied()?, from, dry_run)
+        })
     }
 
     /// As [`Catalog::restore_log`](crate::Catalog::restore_log), while no other command writes to the
@@ -21,8 +26,7 @@ impl Archive {
     /// # Errors
     /// As there; where another command writes or removes.
     pub fn restore_log(&self, dry_run: bool) -> Result<RestoredLog, ArchiveError> {
-        let _alone = self.alone(dry_run)?;
-        Ok(self.catalog().restore_log(self.store(), dry_run)?)
+        self.alone(dry_run, |catalog| catalog.restore_log(self.store(), dry_run))
     }
 
     /// Forgets commits from `from` on that the catalog knows, where the store has lost them and all that they stored.
@@ -31,35 +35,47 @@ impl Archive {
     /// # Errors
     /// When something of that is there, the store or the catalog cannot be used, or another command writes or removes.
     pub fn forget_lost(&self, from: u64, dry_run: bool) -> Result<u64, ArchiveError> {
-        let _alone = self.alone(dry_run)?;
-        Catalog::check_restored(self.store())?;
-        let mut catalog = self.catalog();
-        match catalog.restore_log(self.store(), true) {
-            Err(CatalogError::Gone { number, last, .. }) if number == from => {
-                if !dry_run {
-                    catalog.make_again(self.store())?;
+        self.alone(dry_run, |catalog| {
+            if is_planned(self.store())? {
+                return Err(CatalogError::Restoring);
+            }
+            match catalog.restore_log(self.store(), true) {
+                Err(CatalogError::Gone { number, last, .. }) if number == from => {
+                    if !dry_run {
+                        catalog.make_again(self.store())?;
+                    }
+                    Ok(last + 1 - number)
                 }
-                Ok(last + 1 - number)
+                Ok(_) => Err(CatalogError::InOrder { number: from, fault: None }),
+                // Something else is wrong, perhaps of a later commit: that is not what is given up here.
+                Err(error) if error.is_of_log() && !matches!(error, CatalogError::Gone { .. }) => {
+                    Err(CatalogError::InOrder { number: from, fault: None })
+                }
+                Err(error) => Err(error),
             }
-            Ok(_) => Err(CatalogError::InOrder { number: from, fault: None }.into()),
-            // Something else is wrong, perhaps of a later commit: that is not what is given up here.
-            Err(error) if error.is_of_log() && !matches!(error, CatalogError::Gone { .. }) => {
-                Err(CatalogError::InOrder { number: from, fault: None }.into())
-            }
-            Err(error) => Err(error.into()),
-        }
+        })
     }
 
-    /// Has nobody else remove, and fails where somebody writes. A writer that begins meanwhile finds a log that it
-    /// cannot write to, or that another commit has the number of its own.
-    fn alone(&self, dry_run: bool) -> Result<Option<Removal<'_>>, ArchiveError> {
+    /// Changes the log while nobody else removes, and nobody writes: it is said that it is being changed before it is
+    /// looked whether somebody writes, and who begins to write looks for that when that can be seen.
+    fn alone<T>(
+        &self,
+        dry_run: bool,
+        change: impl FnOnce(&mut Catalog) -> Result<T, CatalogError>,
+    ) -> Result<T, ArchiveError> {
         if dry_run {
-            return Ok(None);
+            return Ok(change(&mut self.catalog())?);
         }
-        let removal = Removal::begin(self)?;
-        match removal.writer()? {
+        let (removal, store) = (Removal::begin(self)?, self.store());
+        begin_changing(store)?;
+        let changed = match removal.writer()? {
             Some(holder) => Err(ArchiveError::Written { holder }),
-            None => Ok(Some(removal)),
+            None => change(&mut self.catalog()).map_err(Into::into),
+        };
+        // What a plan has begun is to be done before anything else is.
+        if changed.is_ok() || !is_planned(store)? {
+            end_changing(store)?;
         }
+        changed
     }
 }

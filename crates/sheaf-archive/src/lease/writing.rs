@@ -2,7 +2,7 @@
 use super::removal::others;
 use super::{Lease, LeaseKind, LeaseTimes};
 use crate::archive::index_key;
-use crate::catalog::{Catalog, CatalogError, Commit, DirectoryChange};
+use crate::catalog::{Catalog, CatalogError, Commit, DirectoryChange, is_begun};
 use crate::path::ArchivePath;
 use crate::store::{
     Store, StoreCosts, StoreError, StoreKey, StoreMemory, StoreWriter, StoredObject,
@@ -23,6 +23,8 @@ pub(crate) struct LeasingStore {
     unseen: Arc<Mutex<HashSet<StoreKey>>>,
     /// The lease had ended once: what was written before may be gone.
     was_lost: AtomicBool,
+    /// Nothing was committed yet with the lease that is held: before it the log may have been changed.
+    is_new: AtomicBool,
 }
 
 #[derive(Default)]
@@ -39,7 +41,8 @@ pub(crate) struct Writing(Arc<LeasingStore>);
 impl LeasingStore {
     pub fn new(inner: Arc<dyn Store>) -> Self {
         let (state, unseen) = (Mutex::default(), Arc::default());
-        Self { inner, state, unseen, was_lost: AtomicBool::new(false) }
+        let is_new = AtomicBool::new(false);
+        Self { inner, state, unseen, was_lost: AtomicBool::new(false), is_new }
     }
 
     pub fn inner(&self) -> Arc<dyn Store> {
@@ -65,8 +68,11 @@ impl LeasingStore {
         let mut state = lock(&self.state);
         if state.works > 0 && state.lease.is_none() {
             let (lease, _) = Lease::take(self.inner.clone(), LeaseKind::Writer, state.times, 0)?;
+            // Who changes the log sees the lease from here on, or has said so before.
+            refuse_changing(&*self.inner)?;
             state.lease = Some(Arc::new(lease));
             self.was_lost.store(false, Ordering::Relaxed);
+            self.is_new.store(true, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -81,6 +87,7 @@ impl LeasingStore {
         if !self.is_held()? {
             self.hold_again()?;
         }
+        self.check_log(catalog)?;
         // What was written before the lease was lost may be gone.
         let all = self.was_lost.load(Ordering::Relaxed);
         if let Some(path) = self.missing(commit, all)? {
@@ -97,6 +104,16 @@ impl LeasingStore {
         Ok(number)
     }
 
+    /// Has a catalog look whether the log is the one that it knows, once for each lease: as long as that is held nobody
+    /// writes another one.
+    pub fn check_log(&self, catalog: &mut Catalog) -> Result<(), CatalogError> {
+        self.hold()?;
+        if self.is_new.swap(false, Ordering::Relaxed) {
+            catalog.check_again();
+        }
+        Ok(())
+    }
+
     /// Whether the lease is held still, if there is one.
     fn is_held(&self) -> Result<bool, StoreError> {
         let lease = lock(&self.state).lease.clone();
@@ -108,8 +125,10 @@ impl LeasingStore {
         self.was_lost.store(true, Ordering::Relaxed);
         let times = self.times();
         let (lease, now) = Lease::take(self.inner.clone(), LeaseKind::Writer, times, 1)?;
+        refuse_changing(&*self.inner)?;
         let ended = lock(&self.state).lease.replace(Arc::new(lease));
         drop(ended);
+        self.is_new.store(true, Ordering::Relaxed);
         // Whoever begins to remove from now on sees it.
         match others(&*self.inner, now, times)?.pop() {
             Some((_, holder)) => Err(CatalogError::LeaseEnded { holder }),
@@ -130,6 +149,16 @@ impl LeasingStore {
         }
         Ok(None)
     }
+}
+
+/// That nobody changes the log.
+fn refuse_changing(store: &dyn Store) -> Result<(), StoreError> {
+    if !is_begun(store)? {
+        return Ok(());
+    }
+    let doing = "says that the archive's log is being changed, or was until that was broken off (then sheaf archive \
+                 repair --restore-log does the rest): nothing is written";
+    Err(StoreError { place: "restoring/begun".to_owned(), doing, errno: Errno::BUSY })
 }
 
 /// Whether an object is in a store with this length.

@@ -392,7 +392,7 @@ pub(super) fn make_own_directories(directory: &Path) -> io::Result<Option<OwnedF
 }
 
 fn make_directories(directory: &Path, mode: Mode) -> io::Result<Option<OwnedFd>> {
-    let made = sheaf_file::make_directories(directory, mode);
+    let made = sheaf_file::make_directories(directory, (mode, mode));
     Ok(made.map_err(|errno| io::Error::from_raw_os_error(errno.0))?.map(FoundFile::into_descriptor))
 }
 

@@ -3,10 +3,13 @@
 use crate::crash::{EVER, in_memory, stopping};
 use crate::round::path;
 use sheaf_archive::{
-    Archive, ArchiveError, ArchivePath, Catalog, CatalogError, LocalStore, RepairOptions,
-    SaveOptions, VerifyOptions, Version, mark_version, repair, save, verify, versions,
+    Archive, ArchiveError, ArchiveEvent, ArchivePath, Catalog, CatalogError, FoundVersion,
+    LocalStore, RepairOptions, SaveOptions, Store, StoreError, StoreKey, StoreWriter, StoredObject,
+    VerifyOptions, Version, mark_version, repair, save, verify, versions,
 };
 use std::fs;
+use std::io::Read;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -140,7 +143,9 @@ fn stopped_anywhere(grown: &Grown, known: usize, lost: &[usize], left: &[usize])
             refused += u64::from(grown.is_refused());
             // Again, and by the catalog of another machine where there is a plan.
             let store = store_of(&grown.at("tried"));
-            let is_planned = Catalog::check_restored(&*store).is_err();
+            let plan = grown.at("tried/objects/restoring/plan");
+            let is_planned = plan.exists() || plan.with_file_name("plan-copy").exists();
+            assert!(!is_planned || Catalog::check_restored(&*store).is_err());
             match grown.restore(if is_planned { VERSIONS } else { known }, EVER, false) {
                 Ok(was_stopped) => assert!(!was_stopped),
                 Err(ArchiveError::Catalog(CatalogError::InOrder { .. })) => assert!(!is_planned),
@@ -176,7 +181,8 @@ fn plan_that_is_damaged_is_named_and_changes_nothing() {
     grown.without(&[2]);
     let mut writes = 0;
     let plan = grown.at("tried/objects/restoring/plan");
-    while !plan.exists() {
+    let plan_copy = plan.with_file_name("plan-copy");
+    while !plan_copy.exists() {
         writes += 1;
         grown.without(&[2]);
         grown.restore(3, writes, false).unwrap();
@@ -188,16 +194,21 @@ fn plan_that_is_damaged_is_named_and_changes_nothing() {
         let mut bad = good.clone();
         bad[at] ^= 0x20;
         fs::write(&plan, &bad).unwrap();
+        fs::write(&plan_copy, &bad[..at]).unwrap();
         let failed = grown.restore(3, EVER, false).unwrap_err();
         let is_named = matches!(failed, ArchiveError::Catalog(CatalogError::Plan { .. }));
         assert!(is_named && grown.is_refused() && log() == before, "{at}: {failed}");
     }
-    // So is a commit that is to be written.
-    fs::write(&plan, &good).unwrap();
+    // One of the two is enough. A commit that is to be written and is not there is named, too.
+    fs::write(&plan_copy, &good).unwrap();
     let pieces: Vec<PathBuf> = fs::read_dir(plan.parent().unwrap())
         .unwrap()
         .map(|piece| piece.unwrap().path())
-        .filter(|piece| *piece != plan)
+        .filter(|piece| {
+            piece.metadata().unwrap().len() > 0
+                && !piece.starts_with(plan.parent().unwrap().join("plan"))
+        })
+        .filter(|piece| *piece != plan && *piece != plan_copy)
         .collect();
     assert!(!pieces.is_empty());
     let piece = fs::read(&pieces[0]).unwrap();
@@ -277,4 +288,157 @@ fn found_below(directory: &Path, name: &str) -> PathBuf {
     let found = String::from_utf8(found.stdout).unwrap();
     assert_eq!(found.lines().count(), 1, "{name}: {found}");
     PathBuf::from(found.trim())
+}
+
+/// A store whose objects are created when somebody else has done something.
+struct Between {
+    store: LocalStore,
+    at: u64,
+    created: std::sync::atomic::AtomicU64,
+    act: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Store for Between {
+    fn create(&self, key: &StoreKey) -> Result<Box<dyn StoreWriter>, StoreError> {
+        if self.created.fetch_add(1, Ordering::SeqCst) == self.at {
+            (self.act)();
+        }
+        self.store.create(key)
+    }
+
+    fn open(&self, key: &StoreKey, from: u64) -> Result<Box<dyn Read + Send>, StoreError> {
+        self.store.open(key, from)
+    }
+
+    fn read(&self, key: &StoreKey, range: Range<u64>) -> Result<Vec<u8>, StoreError> {
+        self.store.read(key, range)
+    }
+
+    fn size(&self, key: &StoreKey) -> Result<u64, StoreError> {
+        self.store.size(key)
+    }
+
+    fn list(
+        &self,
+        parts: &[&str],
+        each: &mut dyn FnMut(StoredObject) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        self.store.list(parts, each)
+    }
+
+    fn remove(&self, key: &StoreKey) -> Result<(), StoreError> {
+        self.store.remove(key)
+    }
+}
+
+/// An archive of another machine, whose catalog knows all.
+fn opened(grown: &Grown, store: Arc<dyn Store>) -> Option<Archive> {
+    let catalog = grown.at("of-another");
+    let _ = fs::remove_dir_all(&catalog).or_else(|_| fs::remove_file(&catalog));
+    copy(&grown.at(&format!("catalog-{VERSIONS}")), &catalog);
+    Archive::new(store, Catalog::open(&catalog).unwrap()).ok()
+}
+
+/// Stores a directory as a version; whether that is said to be done.
+fn stores(grown: &Grown, archive: &Archive) -> bool {
+    let source = grown.at("meanwhile");
+    fs::create_dir_all(&source).unwrap();
+    fs::write(source.join("f"), "meanwhile").unwrap();
+    let fail = |event: ArchiveEvent| panic!("{event:?}");
+    let options = SaveOptions::default();
+    let saved = save(archive, &[source], &ArchivePath::ROOT, options, &fail);
+    let name = Some("meanwhile".to_owned());
+    let version = Version { host: "n7".to_owned(), name, ..Version::default() };
+    saved.is_ok() && mark_version(archive, version).is_ok()
+}
+
+/// Writes the log again that has lost a commit, or gives up its end.
+fn changes(grown: &Grown, store: Arc<dyn Store>, drops: bool) {
+    let catalog = grown.at("of-it");
+    let known = if drops { VERSIONS - 1 } else { VERSIONS };
+    let _ = fs::remove_dir_all(&catalog).or_else(|_| fs::remove_file(&catalog));
+    copy(&grown.at(&format!("catalog-{known}")), &catalog);
+    let archive = Archive::as_known(store, Catalog::open(&catalog).unwrap()).unwrap();
+    let _ = match drops {
+        true => archive.drop_log(grown.numbers[VERSIONS - 1], false).map(drop),
+        false => archive.restore_log(false).map(drop),
+    };
+}
+
+/// What is done when.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Order {
+    /// The log is changed within a store.
+    Changing,
+    /// Something is stored while the log is changed.
+    Storing,
+    /// The same, by one that was opened before.
+    StoringOpen,
+}
+
+/// Does one within the other, and the change again at the end. Whether it was said to be stored, and is there.
+fn both(grown: &Arc<Grown>, order: Order, drops: bool, at: u64) -> bool {
+    let context = format!("{order:?} {drops} {at}");
+    // The catalog of whoever stores knows what is lost, or it is lost behind that.
+    grown.without(&[if drops { VERSIONS } else { 3 }]);
+    let was_stored = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let before = match order {
+        Order::StoringOpen => opened(grown, store_of(&grown.at("tried"))),
+        _ => None,
+    };
+    let act: Box<dyn Fn() + Send + Sync> = {
+        let (grown, was_stored) = (grown.clone(), was_stored.clone());
+        Box::new(move || match order {
+            Order::Changing => changes(&grown, store_of(&grown.at("tried")), drops),
+            _ => {
+                let now = opened(&grown, store_of(&grown.at("tried")));
+                let archive = before.as_ref().or(now.as_ref());
+                let done = archive.is_some_and(|archive| stores(&grown, archive));
+                was_stored.store(done, Ordering::SeqCst);
+            }
+        })
+    };
+    let store = LocalStore::create(&grown.at("tried")).unwrap();
+    let between = Arc::new(Between { store, at, created: Default::default(), act });
+    match order {
+        Order::Changing => {
+            let archive = opened(grown, between);
+            let done = archive.is_some_and(|archive| stores(grown, &archive));
+            was_stored.store(done, Ordering::SeqCst);
+        }
+        _ => changes(grown, between, drops),
+    }
+    // Whatever was refused may be done now.
+    changes(grown, store_of(&grown.at("tried")), drops);
+    let archive = Archive::new(store_of(&grown.at("tried")), Catalog::in_memory().unwrap());
+    let archive = archive.unwrap_or_else(|error| panic!("{context}: {error}"));
+    repair(&archive, RepairOptions { age: Duration::ZERO, ..RepairOptions::default() }).unwrap();
+    let damaged = |error| panic!("{context}: {error}");
+    verify(&archive, &ArchivePath::ROOT, VerifyOptions::default(), &damaged).unwrap();
+    let was_stored = was_stored.load(Ordering::SeqCst);
+    if was_stored {
+        assert!(archive.catalog().directory(&path("/meanwhile")).unwrap().is_some(), "{context}");
+        let is_marked = |found: &&FoundVersion| {
+            found.version.as_ref().unwrap().name.as_deref() == Some("meanwhile")
+        };
+        assert_eq!(versions(&archive).unwrap().iter().filter(is_marked).count(), 1, "{context}");
+    }
+    was_stored
+}
+
+/// Whoever stores while the log is changed, or changes it while somebody stores, at whatever moment: what is said to be
+/// stored is there, and the log goes on.
+#[test]
+fn store_and_restoring_exclude_each_other() {
+    let grown = Arc::new(Grown::new());
+    for order in [Order::Changing, Order::Storing, Order::StoringOpen] {
+        let mut stored = 0;
+        for drops in [false, true] {
+            for at in 0..14 {
+                stored += u64::from(both(&grown, order, drops, at));
+            }
+        }
+        eprintln!("{order:?}: {stored} of 28 were stored");
+        assert!(order == Order::Storing || stored > 0, "{order:?}");
+    }
 }

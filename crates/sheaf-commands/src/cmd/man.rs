@@ -33,7 +33,7 @@ pub fn run(args: &ManArgs, global: &GlobalArgs) -> Result<Exit> {
     let mut command = command.disable_help_subcommand(true);
     let mut write = || {
         let mode = Mode::from_raw_mode(0o777);
-        let made = sheaf_file::make_directories(&args.directory, mode)
+        let made = sheaf_file::make_directories(&args.directory, (mode, mode))
             .map_err(|errno| std::io::Error::from_raw_os_error(errno.0))?;
         command.build();
         // A link that takes the place of a directory that was made is not followed.

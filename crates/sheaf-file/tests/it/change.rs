@@ -95,7 +95,9 @@ fn directories_of_the_machine_are_made_in_those_that_were_made() {
             }
         });
         for _ in 0..5000 {
-            if let Ok(Some(made)) = sheaf_file::make_directories(&at("home/a"), Mode::RWXU) {
+            if let Ok(Some(made)) =
+                sheaf_file::make_directories(&at("home/a"), (Mode::RWXU, Mode::RWXU))
+            {
                 let made = made.into_descriptor();
                 let _ = rustix::fs::mkdirat(&made, "in", Mode::RWXU);
             }
@@ -104,15 +106,23 @@ fn directories_of_the_machine_are_made_in_those_that_were_made() {
     });
     assert_eq!(std::fs::read_dir(at("secret")).unwrap().count(), 0);
     // The mode is for each that is made, and one that is there stays.
-    let made = sheaf_file::make_directories(&at("new/./er/."), Mode::RWXU).unwrap();
+    let made = sheaf_file::make_directories(&at("new/./er/."), (Mode::RWXU, Mode::RWXU)).unwrap();
     assert!(made.is_some() && at("new/er").is_dir());
-    assert!(sheaf_file::make_directories(&at("new//er"), Mode::RWXU).unwrap().is_none());
+    assert!(
+        sheaf_file::make_directories(&at("new//er"), (Mode::RWXU, Mode::RWXU)).unwrap().is_none()
+    );
     std::fs::write(at("file"), "").unwrap();
     for (path, errno) in [("file", Errno::NOTDIR), ("file/x", Errno::NOTDIR)] {
-        assert_eq!(sheaf_file::make_directories(&at(path), Mode::RWXU).map(drop), Err(errno));
+        assert_eq!(
+            sheaf_file::make_directories(&at(path), (Mode::RWXU, Mode::RWXU)).map(drop),
+            Err(errno)
+        );
     }
     std::os::unix::fs::symlink("nowhere", at("to")).unwrap();
-    assert_eq!(sheaf_file::make_directories(&at("to"), Mode::RWXU).map(drop), Err(Errno::NOENT));
+    assert_eq!(
+        sheaf_file::make_directories(&at("to"), (Mode::RWXU, Mode::RWXU)).map(drop),
+        Err(Errno::NOENT)
+    );
 }
 
 #[test]
