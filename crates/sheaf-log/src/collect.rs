@@ -412,6 +412,11 @@ impl Collector {
         }
     }
 
+    /// Says to all processes that nobody takes anything any more: their threads no longer wait for room.
+    pub fn abandon(&self) {
+        self.segments.values().for_each(|source| source.reader.abandon());
+    }
+
     /// Gives back the room of what was collected. Segments that nobody writes any more, and that
     /// are read to their end, are taken away.
     ///

@@ -478,7 +478,7 @@ fn named_by_text(directory: c_int, path: &[u8], writer: &mut RingWriter<'_>) -> 
         });
         if is_too_long {
             writer.lose_name();
-            return NO_FILE;
+            return RingWriter::number_of_parts([&directory.to_ne_bytes(), path]);
         }
         if !is_known {
             return tell(path, writer);

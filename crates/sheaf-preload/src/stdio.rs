@@ -35,6 +35,9 @@ struct StreamHead {
     at: usize,
     end: usize,
     start: usize,
+    write: [usize; 3],
+    room: usize,
+    room_end: usize,
 }
 
 impl StreamPlace {
@@ -56,6 +59,22 @@ impl StreamPlace {
     #[cfg(not(target_env = "gnu"))]
     unsafe fn of(_file: CFile) -> Self {
         Self { at: 0, end: 0 }
+    }
+
+    /// How many bytes it reads ahead at most.
+    ///
+    /// # Safety
+    /// The file is open.
+    #[cfg(target_env = "gnu")]
+    unsafe fn room(file: CFile) -> usize {
+        // SAFETY: as our caller vouches for; the room lies between these two.
+        let head = unsafe { &*file.cast::<StreamHead>() };
+        head.room_end.saturating_sub(head.room)
+    }
+
+    #[cfg(not(target_env = "gnu"))]
+    unsafe fn room(_file: CFile) -> usize {
+        usize::MAX
     }
 
     /// How many bytes were taken since: if it has read no further, and if it has, once.
@@ -140,7 +159,13 @@ impl Did {
         if bytes < most && !is_end(bytes) {
             // SAFETY: as above.
             let (passed, is_over) = unsafe { (before.passed(file), feof_unlocked(file) != 0) };
-            let mut longer = passed.into_iter().filter(|&passed| passed > bytes && is_zero(passed));
+            // SAFETY: as above.
+            let room = unsafe { StreamPlace::room(file) }.max(1);
+            // What it has read ahead may have been used up several times.
+            let again = (1..).map(|times| passed[1].saturating_add(room.saturating_mul(times)));
+            let again = again.take_while(|&passed| passed < most);
+            let mut longer =
+                passed.into_iter().chain(again).filter(|&passed| passed > bytes && is_zero(passed));
             bytes = longer.find(|&passed| is_over || is_end(passed)).unwrap_or(bytes);
         }
         self.bytes = bytes as u64;

@@ -157,6 +157,8 @@ pub(crate) struct SegmentHeader {
     /// How often its threads have waited for room, and how long together, in ns.
     pub waits: AtomicU64,
     pub waited_ns: AtomicU64,
+    /// Nobody takes anything any more.
+    pub abandoned: AtomicU32,
 }
 
 const _: () = assert!(size_of::<SegmentHeader>() <= HEADER_BYTES);

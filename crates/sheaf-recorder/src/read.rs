@@ -478,6 +478,11 @@ impl Reader {
         self.file.set_held(true);
     }
 
+    /// Nobody takes anything any more: threads no longer wait for room.
+    pub fn abandon(&self) {
+        self.file.abandon();
+    }
+
     /// Rings are overwritten again.
     pub fn let_go(&self) {
         self.file.set_held(false);

@@ -203,6 +203,8 @@ impl TraceSegment {
         for (at, half) in boot.into_iter().enumerate() {
             header.boot[at].store(half, Relaxed);
         }
+        let abandoned = parent.map_or(0, |parent| parent.abandoned.load(Relaxed));
+        header.abandoned.store(abandoned, Relaxed);
         header.magic.store(MAGIC, Release);
     }
 
@@ -285,7 +287,7 @@ impl TraceSegment {
     /// All rings that there are get memory as a whole, this one first, as nothing is asked of the kernel later: as far
     /// as it is not too much.
     pub fn prepare(&self, first: Option<&RingWriter<'_>>) {
-        const BYTES_MAX: usize = 64 << 20;
+        const BYTES_MAX: usize = 256 << 20;
         let used = self.header().used.load(Acquire);
         let mut left = BYTES_MAX.max(self.options.stride());
         let first = first.map(|ring| ring.number());
@@ -335,6 +337,11 @@ impl TraceSegment {
     pub(crate) fn waited(&self, ns: u64) {
         self.header().waits.fetch_add(1, Relaxed);
         self.header().waited_ns.fetch_add(ns, Relaxed);
+    }
+
+    /// Whether nobody takes anything any more.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.header().abandoned.load(Acquire) != 0
     }
 
     /// Whether what rings hold is wanted as it is.

@@ -145,6 +145,10 @@ impl<'a> RingWriter<'a> {
         let has_room = self.has_room(1)
             || self.sees_room(1)
             || self.wait_for(|writer| writer.sees_room(1).then_some(())).is_some();
+        if !has_room && sys::is_sealed() && self.head - self.read_to().0 <= self.mask {
+            // There would be room, and memory for it may not be asked for.
+            return self.segment.unplaced();
+        }
         if !has_room {
             return self.lose(event.begun, event.ended);
         }
@@ -165,7 +169,10 @@ impl<'a> RingWriter<'a> {
     #[cold]
     fn wait_for<T>(&mut self, mut room: impl FnMut(&mut Self) -> Option<T>) -> Option<T> {
         const PAUSE_NS: u64 = 50_000;
-        if self.patience_ns == 0 || self.overwrites || self.stuck_at == Some(self.read_to()) {
+        let is_in_vain = |writer: &Self| {
+            writer.segment.is_abandoned() || writer.stuck_at == Some(writer.read_to())
+        };
+        if self.patience_ns == 0 || self.overwrites || is_in_vain(self) {
             return None;
         }
         let now = || sys::clock_ns(sys::CLOCK_MONOTONIC_RAW);
@@ -173,7 +180,8 @@ impl<'a> RingWriter<'a> {
         // What may not be asked of the kernel is not waited for.
         while sys::sleep(PAUSE_NS).is_ok() {
             found = room(self);
-            if found.is_some() || now() - begun >= self.patience_ns {
+            let is_over = now() - begun >= self.patience_ns || self.segment.is_abandoned();
+            if found.is_some() || is_over {
                 break;
             }
         }

@@ -88,8 +88,8 @@ pub struct RecordArgs {
         value_parser = clap::value_parser!(u32).range(1..=i64::from(SegmentOptions::RINGS_MAX)))]
     pub threads: u32,
 
-    /// What a thread does that finds no room for an operation: `block` waits until there is some, `block=MS` so long at
-    /// most, and `drop` loses the operation, which is counted [default: block=1000; drop with --served]
+    /// What a thread does that finds no room for an operation: `block` waits until there is some, for a minute at most,
+    /// `block=MS` for so long, and `drop` loses the operation, which is counted [default: block=1000; drop with --served]
     #[arg(long, value_name = "WHAT", value_parser = when_full, conflicts_with_all = ["kernel", "flight"])]
     pub when_full: Option<WhenFull>,
 
@@ -141,7 +141,7 @@ pub struct WhenFull {
 
 /// `drop`, `block` or `block=MS`.
 fn when_full(text: &str) -> Result<WhenFull, String> {
-    const PATIENCE_MS_MAX: u64 = 3_600_000;
+    const PATIENCE_MS_MAX: u64 = 60_000;
     let patience_ms = match (text, text.strip_prefix("block=")) {
         ("drop", _) => 0,
         ("block", _) => PATIENCE_MS_MAX,
@@ -149,7 +149,7 @@ fn when_full(text: &str) -> Result<WhenFull, String> {
             .parse()
             .ok()
             .filter(|ms| (1..=PATIENCE_MS_MAX).contains(ms))
-            .ok_or("milliseconds are a number from 1 to 3600000")?,
+            .ok_or("milliseconds are a number from 1 to 60000")?,
         _ => return Err("say drop, block or block=MS".to_owned()),
     };
     Ok(WhenFull { patience_ms })

@@ -144,7 +144,8 @@ fn line_of(recording: &LeftRecording) -> String {
             "its recorder was killed, {count} operations are not stored: sheaf trace recover {trace}"
         ),
         (LeftState::Left(count), None) => format!(
-            "{count} operations of a trace that is gone: sheaf clean --recordings removes them"
+            "{count} operations of a trace that was removed or moved: sheaf trace recover stores them, if it is \
+             somewhere; else sheaf clean --recordings removes them"
         ),
     };
     let (buffers, size) = (recording.buffers.display(), sheaf_trace::units::size(recording.bytes));

@@ -111,6 +111,7 @@ pub fn make(trace: &Path, filter: &RowFilter) -> Result<(ReportData, Vec<String>
         })?;
         damaged.extend(unread.iter().map(ToString::to_string));
     }
+    report.know_run(info.as_ref().and_then(run_of));
     if let Some(info) = &info {
         report.know_losses(info.lost.saturating_sub(removed.lost), info.unwritten);
     }

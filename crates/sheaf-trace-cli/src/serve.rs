@@ -220,7 +220,9 @@ fn open_store(
         info.write(path)?;
     }
     (info.host, info.ended_ns, info.exit_code) = (hosts, 0, None);
-    let kept = KeptRows { begun_ns: info.begun_ns, filter: keeps.clone() };
+    // Hosts have picked some at random; of these all are kept.
+    let kept =
+        KeptRows { begun_ns: info.begun_ns, filter: RowFilter { sample: 0, ..keeps.clone() } };
     let store = ServedStore::open(path, args.parts.limits(), args.keep())?;
     Ok((store.keeping(kept), info, is_begun))
 }

@@ -452,7 +452,10 @@ impl RowSource {
     /// What is held back, when nothing more is wanted.
     fn finish(&mut self, names: &mut TraceNames) -> Result<Collected, TraceError> {
         match self {
-            Self::Segments(_) => Ok(Collected::default()),
+            Self::Segments(collector) => {
+                collector.abandon();
+                Ok(Collected::default())
+            }
             Self::Kernel(collector) => collector.finish(names),
         }
     }

@@ -237,6 +237,11 @@ impl TraceReport {
         }
     }
 
+    /// Takes in what was run, by whose time findings are judged.
+    pub fn know_run(&mut self, run: Option<TracedRun>) {
+        self.data.run = run;
+    }
+
     /// Takes in what is known of losses beside the rows: where the disk was full, those have no row.
     pub fn know_losses(&mut self, lost: u64, unwritten: u64) {
         (self.known_lost, self.data.unwritten) = (lost.into(), unwritten);

@@ -95,6 +95,8 @@ pub enum LeftState {
 /// When the directory cannot be read.
 pub fn left_recordings(place: &Path) -> Result<(Vec<LeftRecording>, Vec<TraceError>), TraceError> {
     let (mut found, mut failed) = (Vec::new(), Vec::new());
+    // Recordings know their directory by its whole path.
+    let place = &std::fs::canonicalize(place).map_err(TraceError::io(place))?;
     let user = rustix::process::geteuid().as_raw();
     for entry in std::fs::read_dir(place).map_err(TraceError::io(place))? {
         let entry = entry.map_err(TraceError::io(place))?;

@@ -228,7 +228,7 @@ fn lost_index_is_read_from_its_pack_and_rewritten_by_repair() {
     }
 }
 
-/// Without what was removed since: which members are left, a pack does not say.
+/// Which members are left, a pack does not say: `repair` alone has all of them archived again.
 #[test]
 fn later_index_is_not_taken_from_its_pack() {
     let place = Place::new();
@@ -243,7 +243,9 @@ fn later_index_is_not_taken_from_its_pack() {
     let (fetched, told) = place.fetch("/tree", "back", FetchOptions::default());
     assert_eq!((fetched.fetched, fetched.failed), (0, 2), "{told:?}");
     let repaired = repair(&place.archive, RepairOptions::default()).unwrap();
-    assert_eq!((repaired.indexes, repaired.indexes_lost), (0, 1));
+    assert_eq!((repaired.indexes, repaired.indexes_lost, repaired.refilled), (0, 0, 1));
+    let (fetched, told) = place.fetch("/tree", "all", FetchOptions::default());
+    assert_eq!((fetched.fetched, fetched.failed), (3, 0), "{told:?}");
 }
 
 /// What its pack still has is kept, where no source is left.
@@ -269,7 +271,9 @@ fn pack_without_its_index_is_kept() {
     let all = RepairOptions { age: std::time::Duration::ZERO, dry_run: false };
     repair(&place.archive, all).unwrap();
     assert!(pack.exists());
-    assert_eq!(verified(&place).0.damaged, 1);
+    assert_eq!(verified(&place).0.damaged, 0);
+    let (fetched, told) = place.fetch("/tree", "back", FetchOptions::default());
+    assert_eq!((fetched.fetched, fetched.failed), (4, 0), "{told:?}");
 }
 
 #[test]

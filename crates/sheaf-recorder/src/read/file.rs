@@ -213,6 +213,11 @@ impl SegmentFile {
         u32::from_ne_bytes(bytes) != 0
     }
 
+    /// Says that nobody takes anything any more.
+    pub fn abandon(&self) {
+        self.write(offset_of!(SegmentHeader, abandoned) as u64, &1_u32.to_ne_bytes());
+    }
+
     pub fn set_held(&self, is_held: bool) {
         let held = u32::from(is_held).to_ne_bytes();
         self.write(offset_of!(SegmentHeader, held) as u64, &held);

@@ -225,9 +225,11 @@ fn severity_of(time_ns: u128, data: &ReportData) -> FindingSeverity {
     }
 }
 
-/// How long what was recorded took, in ns.
+/// How long the run took, in ns, as far as that is known; else from the first operation to the last.
 fn span_ns(data: &ReportData) -> u128 {
-    data.span.map_or(0, |span| span.length_ns().into())
+    let run = data.run.as_ref().filter(|run| run.ended_ns > run.begun_ns);
+    let run_ns = run.map_or(0, |run| run.ended_ns.abs_diff(run.begun_ns));
+    data.span.map_or(0, |span| span.length_ns()).max(run_ns).into()
 }
 
 /// Files, without what somebody else is at the other end of.
@@ -258,7 +260,8 @@ impl ReportData {
         }
         let (what, most_ns) = if self.processes_total <= 1 && io_ns <= run_ns {
             let share = percent(io_ns, run_ns);
-            (format!("I/O on files took {}, {share} of the run", time(io_ns)), io_ns)
+            let kept = if self.filter.is_some() { " that was kept alone" } else { "" };
+            (format!("I/O on files{kept} took {}, {share} of the run", time(io_ns)), io_ns)
         } else {
             let io_of = |of: &&ProcessData| of.reads.time_ns + of.writes.time_ns + of.other.time_ns;
             let most = self.processes.iter().max_by_key(io_of)?;

@@ -489,6 +489,15 @@ fn first_lines_say_how_much_of_the_run_was_io() {
     trace.rows.push(sheaf_trace::TraceRow { time_ns: last.time_ns + 10_000_000_000, ..last });
     let text = trace.report().to_text(100);
     assert!(text.contains("it does not matter: what is done about it saves less"), "{text}");
+    // So it does before its first operation.
+    trace.rows.pop();
+    let mut report = sheaf_trace::TraceReport::new(sheaf_trace::ReportOptions::default());
+    let (begun_ns, ended_ns) = (BEGIN_NS - 20_000_000_000, BEGIN_NS + 1_000_000_000);
+    let run = sheaf_trace::TracedRun { begun_ns, ended_ns, ..Default::default() };
+    report.know_run(Some(run));
+    trace.rows.iter().for_each(|row| report.add(row, &trace.names));
+    let text = report.finish(&trace.names).to_text(100);
+    assert!(text.contains("it does not matter: what is done about it saves less"), "{text}");
 }
 
 #[test]

@@ -85,6 +85,7 @@ fn every_command_has_a_page_with_its_options() {
     sheaf-stat.1 30
     sheaf-status.1 23
     sheaf-token.1 24
+    sheaf-trace-diff.1 27
     sheaf-trace-export.1 24
     sheaf-trace-record.1 42
     sheaf-trace-recover.1 25
