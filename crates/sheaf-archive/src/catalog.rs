@@ -148,7 +148,7 @@ pub enum CatalogError {
     /// What a log was to become cannot be read.
     #[error(
         "{place} says what the archive's log was to become, and is damaged: {why}: bring it back from a copy of the \
-         store"
+         store, or put all of the store back to one and remove objects/restoring"
     )]
     Plan {
         /// Where it is.

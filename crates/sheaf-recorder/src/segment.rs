@@ -9,6 +9,7 @@ use crate::writer::RingWriter;
 use std::ffi::{CStr, CString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// The longest path of a segment, and a zero.
@@ -120,6 +121,8 @@ pub struct TraceSegment {
     pub(crate) options: SegmentOptions,
     clock: TraceClock,
     process: u32,
+    /// When it was looked last, in vain, for rings whose threads have ended.
+    looked: AtomicU64,
 }
 
 impl TraceSegment {
@@ -157,7 +160,8 @@ impl TraceSegment {
         let (clock, process) =
             (parent.map_or_else(TraceClock::best, |parent| parent.clock), sys::process());
         let made = mapped.and_then(|mapping| {
-            let segment = Self { mapping, path: kept, options: *options, clock, process };
+            let looked = AtomicU64::new(0);
+            let segment = Self { mapping, path: kept, options: *options, clock, process, looked };
             segment.set_aside(0, HEADER_BYTES)?;
             Ok(segment)
         });
@@ -275,13 +279,40 @@ impl TraceSegment {
                 return Some(RingWriter::new(self, at, thread));
             }
             if used == self.options.rings {
-                return None;
+                return self.ring_of_ended(thread);
             }
             // Others look at it as soon as it is counted.
             self.begin_ring(used).ok()?;
             let exchanged = self.header().used.compare_exchange(used, used + 1, Release, Acquire);
             used = exchanged.map_or_else(|now| now, |before| before + 1);
         }
+    }
+
+    /// A ring whose thread has ended and could not say so, as what a library does at a thread's end may come after that.
+    /// Where there is none, it is looked again a while later.
+    fn ring_of_ended(&self, thread: u32) -> Option<RingWriter<'_>> {
+        const PAUSE_NS: u64 = 50_000_000;
+        let now = sys::clock_ns(sys::CLOCK_MONOTONIC_RAW);
+        if now.wrapping_sub(self.looked.load(Relaxed)) < PAUSE_NS {
+            return None;
+        }
+        let mut found = None;
+        for at in 0..self.options.rings {
+            let owner = &self.writer_line(at).thread;
+            let ended = owner.load(Acquire);
+            let has_ended = ended != 0 && !sys::has_thread(ended);
+            if has_ended {
+                // Unless another thread has found it meanwhile.
+                let _ = owner.compare_exchange(ended, 0, Acquire, Relaxed);
+            }
+            if found.is_none() && self.take(at, thread) {
+                found = Some(RingWriter::new(self, at, thread));
+            }
+        }
+        if found.is_none() {
+            self.looked.store(now, Relaxed);
+        }
+        found
     }
 
     /// All rings that there are get memory as a whole, this one first, as nothing is asked of the kernel later: as far

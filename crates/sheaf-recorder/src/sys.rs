@@ -38,6 +38,7 @@ mod number {
     pub const FALLOCATE: usize = 285;
     pub const GETCWD: usize = 79;
     pub const GETTID: usize = 186;
+    pub const TGKILL: usize = 234;
     pub const OPENAT: usize = 257;
     pub const UNLINKAT: usize = 263;
     pub const READLINKAT: usize = 267;
@@ -60,6 +61,7 @@ mod number {
     pub const PWRITE: usize = 68;
     pub const READLINKAT: usize = 78;
     pub const NANOSLEEP: usize = 101;
+    pub const TGKILL: usize = 131;
     pub const SIGALTSTACK: usize = 132;
     pub const GETPID: usize = 172;
     pub const GETPPID: usize = 173;
@@ -458,6 +460,16 @@ pub fn is_on_alternate_stack() -> bool {
     // SAFETY: what is written has room there.
     let asked = unsafe { call(number::SIGALTSTACK, [0, into, 0, 0, 0, 0]) };
     asked.is_err() || told.flags & ON_STACK != 0
+}
+
+/// Whether a thread of this process is there, as far as the kernel says.
+#[must_use]
+pub fn has_thread(thread: u32) -> bool {
+    const ESRCH: KernelError = KernelError(3);
+    let args = [process() as usize, thread as usize, 0, 0, 0, 0];
+    // SAFETY: no signal is sent.
+    let told = unsafe { call(number::TGKILL, args) };
+    told != Err(ESRCH)
 }
 
 /// For whom it runs.

@@ -145,7 +145,8 @@ impl<'a> RingWriter<'a> {
         let has_room = self.has_room(1)
             || self.sees_room(1)
             || self.wait_for(|writer| writer.sees_room(1).then_some(())).is_some();
-        if !has_room && sys::is_sealed() && self.head - self.read_to().0 <= self.mask {
+        if !has_room && sys::is_sealed() && self.head.saturating_sub(self.read_to().0) <= self.mask
+        {
             // There would be room, and memory for it may not be asked for.
             return self.segment.unplaced();
         }
@@ -176,17 +177,19 @@ impl<'a> RingWriter<'a> {
             return None;
         }
         let now = || sys::clock_ns(sys::CLOCK_MONOTONIC_RAW);
-        let (begun, mut found) = (now(), None);
+        let (begun, mut found, mut has_waited) = (now(), None, false);
         // What may not be asked of the kernel is not waited for.
         while sys::sleep(PAUSE_NS).is_ok() {
-            found = room(self);
+            (found, has_waited) = (room(self), true);
             let is_over = now() - begun >= self.patience_ns || self.segment.is_abandoned();
             if found.is_some() || is_over {
                 break;
             }
         }
         self.stuck_at = if found.is_some() { None } else { Some(self.read_to()) };
-        self.segment.waited(now() - begun);
+        if has_waited {
+            self.segment.waited(now() - begun);
+        }
         found
     }
 

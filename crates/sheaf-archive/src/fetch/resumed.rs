@@ -32,6 +32,20 @@ pub(super) fn is_given_up(name: &str, age: impl FnOnce() -> Result<Duration, Err
         && age().is_ok_and(|age| age >= RESUMED_AGE_MAX)
 }
 
+/// Takes the lock of a part. Whoever forks has it for a moment, until its child is another program: that is waited for.
+fn is_locked(part: &File) -> bool {
+    const TRIES: u32 = 25;
+    const PAUSE: Duration = Duration::from_millis(20);
+    let lock = || rustix::fs::flock(part, FlockOperation::NonBlockingLockExclusive);
+    let mut tries = (0..TRIES).map(|number| {
+        if number > 0 {
+            std::thread::sleep(PAUSE);
+        }
+        lock()
+    });
+    tries.any(|tried| tried.is_ok())
+}
+
 impl FetchDirectory<'_> {
     /// Puts a regular file there as [`put_file`](Self::put_file) does, of what `fill` writes into it behind
     /// the bytes that are there already. What was written stays where that fails.
@@ -79,7 +93,7 @@ impl FetchDirectory<'_> {
             Err(errno) => return Err(of(errno)),
         };
         // Another process writes it, or the file system has no locks.
-        if rustix::fs::flock(&open, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if !is_locked(&open) {
             return Ok(None);
         }
         let wanted = StatxFlags::BASIC_STATS;

@@ -68,9 +68,10 @@ impl Archive {
         }
         let (removal, store) = (Removal::begin(self)?, self.store());
         begin_changing(store)?;
-        let changed = match removal.writer()? {
-            Some(holder) => Err(ArchiveError::Written { holder }),
-            None => change(&mut self.catalog()).map_err(Into::into),
+        let changed = match removal.writer() {
+            Err(error) => Err(error.into()),
+            Ok(Some(holder)) => Err(ArchiveError::Written { holder }),
+            Ok(None) => change(&mut self.catalog()).map_err(Into::into),
         };
         // What a plan has begun is to be done before anything else is.
         if changed.is_ok() || !is_planned(store)? {

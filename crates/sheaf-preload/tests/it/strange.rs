@@ -207,6 +207,33 @@ int main(int argc, char **argv) {
 }
 "#;
 
+/// So many threads that do nothing but at their end, more than there are rings.
+const ENDS: &str = r#"
+static int out;
+static pthread_key_t key;
+static void at_end(void *value) { WANT(write(out, "hello world\n", 12) == 12); }
+static void *work(void *number) { pthread_setspecific(key, (void *)1); return 0; }
+int main(int argc, char **argv) {
+    out = open("out", O_CREAT | O_TRUNC | O_WRONLY, 0644);
+    pthread_key_create(&key, at_end);
+    for (long i = 0; i < 2000; i++) {
+        pthread_t thread;
+        WANT(pthread_create(&thread, 0, work, (void *)i) == 0);
+        pthread_join(thread, 0);
+    }
+    return 0;
+}
+"#;
+
+#[test]
+fn threads_that_begin_to_record_at_their_end_leave_their_rings() {
+    let Some((_place, traced)) = traced(ENDS, &["-lpthread"], &[], b"") else { return };
+    let (count, ..) = sum(&traced, IoOp::Write, "/out");
+    // A thread may be there for a moment after it was joined.
+    assert_eq!(count as u64 + unplaced(&traced), 2000);
+    assert!(unplaced(&traced) < 100, "{} were not recorded", unplaced(&traced));
+}
+
 #[test]
 fn what_keys_do_at_the_end_of_threads_is_recorded() {
     let Some((_place, traced)) = traced(KEYS, &["-lpthread"], &[], b"") else { return };
