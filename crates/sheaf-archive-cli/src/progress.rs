@@ -31,7 +31,26 @@ pub struct ScheduleArgs {
 impl ScheduleArgs {
     /// Limits, and those that were said in their place.
     pub fn limited(&self, limits: ScheduleLimits) -> ScheduleLimits {
+        if self.limit.iter().any(|(resource, _)| *resource == Resource::Memory) {
+            share_memory();
+        }
         self.limit.iter().fold(limits, |limits, (resource, amount)| limits.with(*resource, *amount))
+    }
+}
+
+/// Has all threads take memory from one place, where glibc has one for each thread, of which much is unused (mallopt(3)):
+/// that is as much again as what is used.
+fn share_memory() {
+    #[cfg(target_env = "gnu")]
+    {
+        const ARENA_MAX: i32 = -8;
+        #[expect(unsafe_code, reason = "the C library's own")]
+        unsafe extern "C" {
+            fn mallopt(option: i32, value: i32) -> i32;
+        }
+        #[expect(unsafe_code, reason = "no crate that is used here has it")]
+        // SAFETY: it takes numbers, and may be called at any time.
+        let _ = unsafe { mallopt(ARENA_MAX, 1) };
     }
 }
 
