@@ -38,8 +38,8 @@ impl ScheduleArgs {
     }
 }
 
-/// Has all threads take memory from one place, where glibc has one for each thread, of which much is unused (mallopt(3)):
-/// that is as much again as what is used.
+/// Has all threads take memory from one place, where glibc has one for each thread, of which much is unused
+/// (mallopt(3)): 20 MiB of 60 where a directory has 200,000 files.
 fn share_memory() {
     #[cfg(target_env = "gnu")]
     {

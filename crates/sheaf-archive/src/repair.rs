@@ -15,7 +15,7 @@ use crate::catalog::{ArchivedPack, Catalog, Commit, ContentPlace, DirectoryChang
 use crate::lease::{Removal, StoreClock};
 use crate::name::FileName;
 use crate::pack::delta::IndexDelta;
-use crate::pack::member::PackId;
+use crate::pack::member::{PackId, PackedMember};
 use crate::path::ArchivePath;
 use crate::save::RESUME;
 use crate::store::{Store, StoreError, StoreKey, StoredObject};
@@ -190,6 +190,12 @@ fn restore_indexes(
     each_version(store, &[], &mut restore, &mut Err)
 }
 
+/// When a member had changed last: bits of a time that says little are inverted.
+fn changed_ns(member: &PackedMember) -> u64 {
+    let said = member.attributes.ctime_ns;
+    said.min(!said)
+}
+
 /// Archives all again that is in a pack, of whose members nobody knows any more which were removed, but for what is
 /// archived elsewhere in its directory: a file that is there too much is better than one that is lost. Whether that can be
 /// done.
@@ -205,11 +211,22 @@ fn refill(
     let mut elsewhere: HashSet<FileName> =
         rows.objects.into_iter().map(|object| object.attributes.name).collect();
     for other in rows.packs.iter().filter(|other| other.id != pack.id) {
-        // Where the last index of that one is lost, too, what both have stays with it.
-        let other = read_index(store, other).ok().or_else(|| index_in_tar(store, other));
+        let (other, is_whole) = match read_index(store, other) {
+            Err(error) if error.is_lost() => (index_in_tar(store, other), false),
+            // What cannot be read for now says nothing of what is archived there.
+            other => (Some(other?), true),
+        };
         // What is in that one would be archived twice.
         let Some(other) = other else { return Ok(false) };
-        elsewhere.extend(other.members.into_iter().map(|of| of.attributes.name));
+        // Where the last index of that one is lost, too, of what both have the later one stays.
+        let stays = |of: &PackedMember| {
+            is_whole
+                || index
+                    .find(&of.attributes.name)
+                    .is_none_or(|own| changed_ns(own) <= changed_ns(of))
+        };
+        let there = other.members.into_iter().filter(stays);
+        elsewhere.extend(there.map(|of| of.attributes.name));
     }
     let Some(removal) = removal else { return Ok(true) };
     index.members.retain(|of| !elsewhere.contains(&of.attributes.name));

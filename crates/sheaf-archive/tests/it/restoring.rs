@@ -442,3 +442,49 @@ fn store_and_restoring_exclude_each_other() {
         assert!(order == Order::Storing || stored > 0, "{order:?}");
     }
 }
+
+/// Two packs of a directory have one name, and both have lost their last index: the later content stays, whichever of them
+/// comes first.
+#[test]
+fn of_two_packs_without_their_indexes_the_later_content_stays() {
+    for round in 0..8 {
+        let place = in_memory();
+        let at = |name: &str| place.path().join(name);
+        let open = || {
+            Archive::new(store_of(&at("store")), Catalog::open(&at("catalog")).unwrap()).unwrap()
+        };
+        fs::create_dir_all(at("tree/d")).unwrap();
+        let fail = |event: ArchiveEvent| panic!("{event:?}");
+        for (content, names) in [("old", ["a", "f", "x"]), ("new", ["b", "f", "y"])] {
+            for name in names {
+                fs::write(at("tree/d").join(name), format!("{content} {name}")).unwrap();
+            }
+            crate::round::settle();
+            let options = SaveOptions::default();
+            save(&open(), &[at("tree")], &ArchivePath::ROOT, options, &fail).unwrap();
+        }
+        // Each pack has a later index then.
+        for name in ["x", "y"] {
+            sheaf_archive::remove(&open(), &path(&format!("/tree/d/{name}"))).unwrap();
+        }
+        let mut find = Command::new("find");
+        let found =
+            find.arg(at("store/objects/packs")).args(["-name", "*.idx.*"]).output().unwrap();
+        let indexes = String::from_utf8(found.stdout).unwrap();
+        for index in indexes.lines().filter(|index| !index.ends_with(".idx.0")) {
+            fs::remove_file(index).unwrap();
+        }
+        let repaired = repair(&open(), RepairOptions::default()).unwrap();
+        assert_eq!((repaired.refilled, repaired.indexes_lost), (2, 0), "{round}: {repaired:?}");
+        let damaged = |error| panic!("{round}: {error}");
+        verify(&open(), &ArchivePath::ROOT, VerifyOptions::default(), &damaged).unwrap();
+        let back = at("back");
+        let fail = |event| panic!("{event:?}");
+        let options = sheaf_archive::FetchOptions::default();
+        sheaf_archive::fetch(&open(), &path("/tree/d"), &back, options, &fail).unwrap();
+        for (name, content) in [("a", "old a"), ("b", "new b"), ("f", "new f")] {
+            let read = fs::read_to_string(back.join("d").join(name)).unwrap();
+            assert_eq!(read, content, "{round}");
+        }
+    }
+}
